@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The engine: imports a pool and drives everything below it (log, overlay, checkpoints, cleaner).
+ *
+ * One engine is one pool on one loop. All functions here run on that loop's thread and, unless they
+ * say otherwise, in a fiber (they park); other threads use fiber_call(). Data goes through
+ * engine_door() with volume_submit() from any thread. */
+#ifndef HOLDFAST_ENGINE_ENGINE_H
+#define HOLDFAST_ENGINE_ENGINE_H
+
+#include "pool/pool.h"
+#include "volume/volume.h"
+
+struct engine;
+
+/* Zero fields take the defaults in brackets. */
+struct engine_limits {
+    uint64_t read_cache_bytes; /* data [256 MiB] */
+    uint64_t node_cache_bytes; /* volume tree nodes [64 MiB] */
+    uint64_t dirty_bytes;      /* overlay data not yet in segments [256 MiB] */
+    uint32_t checkpoint_ms;    /* [30,000] */
+    uint32_t requests;         /* volume requests worked on at once, others wait [512] */
+    uint64_t disk_deadline_ns; /* [5 s] */
+};
+
+struct engine_import_options {
+    struct pool_open_options pool;
+    struct engine_limits limits;
+    bool force_data_loss; /* go on although acknowledged log rows cannot be read; says what is lost
+                           */
+};
+
+/* Progress of an import, for people; called now and then. May be NULL. */
+typedef void engine_progress_fn(void *owner, const char *stage, uint32_t percent);
+
+/* pool_create() plus the first, empty checkpoint. */
+HF_MUST_CHECK int engine_create_pool(struct env *env, const struct pool_options *options,
+                                     struct errmsg *reterr);
+
+/* Opens, replays the log, checkpoints, serves. */
+HF_MUST_CHECK int engine_import(struct env *env, const struct engine_import_options *options,
+                                engine_progress_fn *progress, void *progress_owner,
+                                struct engine **ret_engine, struct errmsg *reterr);
+
+/* Stops serving (new requests get ERR_SHUTDOWN, running ones are finished or given up at
+ * `deadline_ns`, absolute), checkpoints, and closes. `exported`: marks the pool free for any host.
+ */
+HF_MUST_CHECK int engine_close(struct engine *engine, bool exported, uint64_t deadline_ns,
+                               struct errmsg *reterr);
+
+struct volume_door *engine_door(struct engine *engine); /* any thread; no fiber needed */
+
+/* Forces a checkpoint and waits for it. */
+HF_MUST_CHECK int engine_checkpoint(struct engine *engine);
+
+/* ---- volumes ---- */
+
+struct volume_options {
+    const char *name;    /* as pool names */
+    uint64_t size_bytes; /* 1 MiB .. 64 TiB, rounded up to 4096 */
+    enum profile profile;
+    uint32_t block_bytes; /* 512 (default when 0) or 4096 */
+    bool thick;           /* the whole size is reserved now: writes never run out of space */
+    bool sync_standard;
+};
+
+HF_MUST_CHECK int engine_volume_create(struct engine *engine, const struct volume_options *options,
+                                       uint64_t *ret_id, struct errmsg *reterr);
+/* Gone from sight at once; its space comes back in the background. */
+HF_MUST_CHECK int engine_volume_delete(struct engine *engine, const char *name,
+                                       struct errmsg *reterr);
+/* Larger only. */
+HF_MUST_CHECK int engine_volume_resize(struct engine *engine, const char *name, uint64_t size_bytes,
+                                       struct errmsg *reterr);
+/* No fiber needed. The array is the caller's (mem_free). */
+void engine_volume_list(struct engine *engine, struct volume_info **ret_volumes,
+                        uint32_t *ret_count);
+HF_MUST_CHECK int engine_volume_find(struct engine *engine, const char *name,
+                                     struct volume_info *ret_volume);
+
+/* ---- configuration records: (kind, id) -> blob, kept in the pool, durable when set returns ----
+ */
+
+enum { CONFIG_KIND_MAX = 31, CONFIG_ID_MAX = 127, CONFIG_BLOB_MAX = 16 << 10 };
+
+HF_MUST_CHECK int engine_config_set(struct engine *engine, const char *kind, const char *id,
+                                    const void *blob, uint32_t bytes, struct errmsg *reterr);
+HF_MUST_CHECK int engine_config_delete(struct engine *engine, const char *kind, const char *id,
+                                       struct errmsg *reterr);
+/* Calls visit for each record of a kind (NULL: of all), in order of id. No fiber needed; visit must
+ * not park or change the configuration. */
+void engine_config_each(struct engine *engine, const char *kind,
+                        void (*visit)(void *ctx, const char *kind, const char *id, const void *blob,
+                                      uint32_t bytes),
+                        void *ctx);
+
+/* ---- status (no fiber needed, never waits for disks) ---- */
+
+struct engine_disk_status {
+    uint32_t member;
+    struct uuid uuid;
+    char path[256];
+    enum member_state state;
+    bool present;
+    uint64_t size_bytes, used_bytes; /* used: in chunks that belong to segments */
+    struct disk_counters counters;
+    char why[128]; /* expelled: the reason */
+};
+
+struct engine_status {
+    char name[64];
+    struct uuid uuid;
+    char health[16];  /* "ok", "degraded", "failed" */
+    char advice[256]; /* what is wrong and what to do; empty when ok */
+    uint64_t raw_bytes, chunk_bytes;
+    uint64_t usable_bytes, used_bytes, free_bytes; /* logical; usable for the pool's strongest
+                                                      profile in use, raid-less otherwise */
+    uint64_t live_blocks, dirty_bytes;
+    uint64_t segments, segments_free_chunks;
+    uint64_t checkpoints, checkpoint_last_ms, mount_generation, config_epoch;
+    uint64_t log_rows, log_bytes, ring_used_pct;
+    uint64_t cleaner_moved_blocks, cleaner_freed_segments;
+    uint64_t reads, writes, read_bytes, write_bytes, unmaps;
+    uint64_t reconstructions, checksum_errors, repairs;
+    uint64_t map_memory_bytes, node_cache_bytes, read_cache_bytes;
+    uint64_t bytes_written_log, bytes_written_rows, bytes_written_meta; /* to disks */
+    uint32_t disk_count;
+    struct engine_disk_status disks[POOL_DISKS_MAX];
+};
+
+void engine_status(struct engine *engine, struct engine_status *ret_status);
+
+/* ---- check: reads a stopped pool, changes nothing ---- */
+
+struct engine_check_result {
+    uint64_t blocks_read, nodes_read, rows_read, segments, log_rows;
+    uint64_t problems;
+    uint64_t repairable;
+};
+
+/* Verifies every checksum and every invariant that can be seen at rest; problem(owner, text) is
+ * called for each finding. OK when the pool could be read at all; see the result for findings. */
+HF_MUST_CHECK int engine_check(struct env *env, const struct pool_open_options *options,
+                               void (*problem)(void *owner, const char *text), void *owner,
+                               struct engine_check_result *ret_result, struct errmsg *reterr);
+
+#endif

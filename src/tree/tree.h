@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Immutable trees.
+ *
+ * A tree maps a 64-bit key to a small value. It is a short stack of levels, newest first; each
+ * level is a B+-tree of immutable nodes; the last level is the base. The only writer is
+ * tree_merge(tree, sorted batch) -> new root, freed references. Readers of the old root are not
+ * disturbed. Where nodes live is the business of the owner's `struct tree_store`; how items are
+ * packed into a leaf is that of a `struct tree_codec`. Both are used by the volume trees (block
+ * -> vba and checksum, nodes addressed by vba) and the pool's map (run of vbas -> place, nodes
+ * addressed physically).
+ *
+ * A level above the base (a *delta run*) also holds tombstones. What a delta overwrites is freed
+ * when the delta is merged into the base.
+ *
+ * All functions that take a store park (they read nodes) and pace themselves; they belong to the
+ * engine thread. */
+#ifndef HOLDFAST_TREE_TREE_H
+#define HOLDFAST_TREE_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "format/super.h"
+
+enum { TREE_VALUE_MAX = 96, TREE_HEIGHT_MAX = 8 };
+
+struct tree_store {
+    /* The node at `ptr`, verified against ptr->crc (seeded with the address) by the callee; a new
+     * reference. May park. ERR_IO, ERR_CHECKSUM, ERR_DATA_LOSS. */
+    int (*read)(struct tree_store *store, const struct tree_ptr_phys *ptr, struct buf **ret_node);
+    /* Whether read() would return without I/O. */
+    bool (*is_cached)(struct tree_store *store, const struct tree_ptr_phys *ptr);
+    /* Gives a finished node an address and takes a reference to it; fills in ret_ptr, crc included.
+     * The node is readable at once. May park (flow control). ERR_NO_SPACE. */
+    int (*write)(struct tree_store *store, struct buf *node, struct tree_ptr_phys *ret_ptr);
+    /* The node is not part of the new root any more (to be freed when that is committed). */
+    void (*free)(struct tree_store *store, const struct tree_ptr_phys *ptr);
+    uint32_t node_bytes;
+};
+
+/* Items as callers see them. For extents the value is struct tree_extent; for the map, opaque. */
+struct tree_extent {
+    uint64_t vba;
+    uint32_t crc; /* crc32c of the block, seeded with its vba */
+    uint32_t reserved;
+};
+
+enum tree_kind { TREE_EXTENTS = 1, TREE_MAP = 2 }; /* on disk, in each node */
+
+struct tree {
+    struct tree_root_phys root;
+    enum tree_kind kind;
+    uint32_t value_bytes; /* as unpacked: sizeof(struct tree_extent) for TREE_EXTENTS */
+    uint64_t owner;       /* volume id, or 0: stored in each node and checked */
+    struct tree_store *store;
+    /* In-memory only, may be NULL: see tree_set_filters(). */
+    struct tree_private *private_state;
+};
+
+/* ---- reading ---- */
+
+/* Calls visit(ctx, key, value) for each item in [key, key + count), in order, levels merged. A
+ * non-zero return of visit ends the walk and is returned. Nodes are pinned while visited.
+ * Fast when all nodes are cached: no parking, no allocation. */
+HF_MUST_CHECK int tree_range(struct tree *tree, uint64_t key, uint64_t count,
+                             int (*visit)(void *ctx, uint64_t key, const void *value), void *ctx);
+
+/* ---- merging ---- */
+
+enum tree_op_kind { TREE_PUT, TREE_DELETE };
+
+struct tree_op {
+    enum tree_op_kind kind;
+    uint64_t key;
+    uint64_t count;    /* delete: the range [key, key + count); put: 1 */
+    const void *value; /* put: value_bytes, valid until the next call of next() */
+};
+
+struct tree_batch {
+    /* The next operation in ascending key order without overlap; false at the end. Must not park.
+     */
+    bool (*next)(void *ctx, struct tree_op *ret_op);
+    /* Every item that is replaced or deleted by the merge (of the base and of deltas). */
+    void (*freed)(void *ctx, uint64_t key, const void *value);
+    /* Every item that is put, in order, after it has been placed. May be NULL. */
+    void *ctx;
+    uint64_t put_count; /* how many puts will come, about: for the choice of strategy */
+    bool delta_allowed; /* false: always merge into the base (also folds all deltas) */
+};
+
+/* Builds the new root in *ret_root; tree->root is unchanged (the caller installs it when its
+ * checkpoint commits). On failure nothing is freed, but nodes may have been written: the caller
+ * forgets them. */
+HF_MUST_CHECK int tree_merge(struct tree *tree, const struct tree_batch *batch,
+                             struct tree_root_phys *ret_root);
+
+/* Writes every node for which `must_move` returns true, and its ancestors, again at new addresses
+ * (the cleaner, for physically addressed trees). */
+HF_MUST_CHECK int tree_rewrite(struct tree *tree,
+                               bool (*must_move)(void *ctx, const struct tree_ptr_phys *ptr),
+                               void *ctx, struct tree_root_phys *ret_root);
+
+/* ---- checking ---- */
+
+/* Reads every node, validates structure, order and bounds, and calls node(ctx, ptr, height) and
+ * item(ctx, key, value) (either may be NULL). Goes on after a bad node: bad(ctx, ptr, error).
+ * Returns the first error. */
+struct tree_walk {
+    void (*node)(void *ctx, const struct tree_ptr_phys *ptr, uint32_t height);
+    void (*item)(void *ctx, uint64_t key, const void *value);
+    void (*bad)(void *ctx, const struct tree_ptr_phys *ptr, int error);
+    void *ctx;
+};
+HF_MUST_CHECK int tree_walk(struct tree *tree, const struct tree_walk *walk);
+
+/* Validates one node's bytes as read from disk (fuzz target). OK, ERR_CORRUPT, ERR_UNSUPPORTED. */
+HF_MUST_CHECK int tree_node_validate(const void *node, uint32_t node_bytes, enum tree_kind kind,
+                                     uint64_t owner);
+
+#endif
