@@ -17,9 +17,9 @@ struct iscsi_server;
 /* Zero fields take the defaults of limits.h. */
 struct iscsi_options {
     uint32_t sessions_max;
-    uint32_t commands_max;   /* CmdSN window of a session */
-    uint64_t memory_bytes;   /* data buffers of the whole server */
-    uint32_t keepalive_s;    /* silence after which a NOP-In is sent */
+    uint32_t commands_max;       /* CmdSN window of a session */
+    uint64_t memory_bytes;       /* data buffers of the whole server */
+    uint32_t keepalive_s;        /* silence after which a NOP-In is sent */
     uint32_t keepalive_answer_s; /* no answer for this long ends the connection */
     uint32_t login_s;
     /* Something a person may want to know: a login, a refusal and why, a connection ended and why.
@@ -29,7 +29,8 @@ struct iscsi_options {
 };
 
 struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_options *options);
-/* Only after iscsi_server_stop() has reported, or when nothing was ever added. */
+/* Only after iscsi_server_stop() has reported, or when no portal was ever added. Commands that the
+ * volume still holds keep what they need until they come back. */
 void iscsi_server_free(struct iscsi_server *server);
 
 /* "127.0.0.1:3260", "[::1]:3260"; port 0 picks one. Errors of net_listen(), ERR_LIMIT. */

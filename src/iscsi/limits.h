@@ -8,8 +8,8 @@ enum {
     ISCSI_NAME_BYTES_MAX = 223, /* RFC 7143 §4.2.7.2 */
     ISCSI_KEY_BYTES_MAX = 63,   /* RFC 7143 §6.1 */
     ISCSI_VALUE_BYTES_MAX = 255,
-    ISCSI_KEYS_MAX = 64,              /* in one negotiation */
-    ISCSI_TEXT_BYTES_MAX = 16 << 10,  /* one request, its continuations included */
+    ISCSI_KEYS_MAX = 64,                /* in one negotiation */
+    ISCSI_TEXT_BYTES_MAX = 16 << 10,    /* one request, its continuations included */
     ISCSI_ANSWER_BYTES_MAX = 256 << 10, /* one text answer: 1,024 targets on 1 portal, or fewer */
 
     ISCSI_PORTALS_MAX = 32,
@@ -22,10 +22,10 @@ enum {
     ISCSI_LOGIN_S = 15,
     ISCSI_LOGIN_PDUS_MAX = 64, /* requests one login may take */
 
-    ISCSI_COMMANDS_MAX = 128,       /* of one session: its CmdSN window */
-    ISCSI_IMMEDIATE_MAX = 16,       /* immediate SCSI commands on top of that */
-    ISCSI_R2T_MAX = 8,              /* outstanding for one command */
-    ISCSI_TX_QUEUE_MAX = 1024,      /* answers waiting; beyond it we stop reading */
+    ISCSI_COMMANDS_MAX = 128,            /* of one session: its CmdSN window */
+    ISCSI_IMMEDIATE_MAX = 16,            /* immediate SCSI commands on top of that */
+    ISCSI_R2T_MAX = 8,                   /* outstanding for one command */
+    ISCSI_TX_QUEUE_MAX = 1024,           /* answers waiting; beyond it we stop reading */
     ISCSI_SEGMENT_BYTES_MAX = 256 << 10, /* MaxRecvDataSegmentLength that we declare */
     ISCSI_BURST_BYTES_MAX = 1 << 20,     /* MaxBurstLength */
     ISCSI_FIRST_BURST_BYTES_MAX = 256 << 10,

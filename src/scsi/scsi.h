@@ -29,9 +29,9 @@
 #include "volume/volume.h"
 
 enum {
-    SCSI_LUNS_MAX = 256,         /* numbers 0 .. 255 */
-    SCSI_LUN_TASKS_MAX = 2048,   /* in one unit's task set; more get TASK SET FULL */
-    SCSI_LUN_DROPPED_MAX = 1024, /* dropped but still in the volume; more get BUSY */
+    SCSI_LUNS_MAX = 256,                /* numbers 0 .. 255 */
+    SCSI_LUN_TASKS_MAX = 2048,          /* in one unit's task set; more get TASK SET FULL */
+    SCSI_LUN_DROPPED_MAX = 1024,        /* dropped but still in the volume; more get BUSY */
     SCSI_TRANSFER_BYTES_MAX = 16 << 20, /* MAXIMUM TRANSFER LENGTH */
     SCSI_RESPONSE_BYTES_MAX = 4096,     /* of any command that does not read the medium */
     SCSI_UNMAP_DESCRIPTORS_MAX = 256,
@@ -88,8 +88,8 @@ uint32_t scsi_target_outstanding(const struct scsi_target *target);
 
 /* The target port of a nexus, for the designators of VPD page 83h (SPC-4 §7.8.6). */
 struct scsi_port {
-    uint16_t relative_id; /* 1 .. 65535 */
-    uint16_t group;       /* target port group */
+    uint16_t relative_id;                  /* 1 .. 65535 */
+    uint16_t group;                        /* target port group */
     char port_name[SCSI_NAME_BYTES_MAX];   /* SCSI name string: "iqn…,t,0x0001" */
     char device_name[SCSI_NAME_BYTES_MAX]; /* SCSI name string of the target device: "iqn…" */
 };
