@@ -422,6 +422,7 @@ static void sleep_body(void) {
 static void timers_wake_the_loop(void **state) {
     enum env_linux_ring *mode = *state;
     assert_true(*mode != ENV_LINUX_RING_OFF || !env_linux_has_ring(env));
+    print_message("%s\n", env_linux_has_ring(env) ? "with a ring" : "with threads");
     run_as_fiber(sleep_body);
     run_as_fiber(sleep_body); /* a loop can be run again */
 }
