@@ -72,6 +72,18 @@ static int connect_to(const char *address) {
     return fd;
 }
 
+static void stop_run(struct env_task *task) {
+    (void)task;
+    env_stop(env);
+}
+
+/* Lets the closed ones be freed. */
+static void settle(void) {
+    struct env_task stop = {NULL, stop_run};
+    env_defer(env, &stop);
+    env_run(env);
+}
+
 /* ---- an echo server ---- */
 
 enum { ECHO_BYTES = 4 << 20, CLIENTS = 4 };
@@ -197,6 +209,7 @@ static void echo_over(const char *address, const char *word) {
         assert_int_equal(pthread_create(&clients[i].reader, NULL, client_read, &clients[i]), 0);
     }
     env_run(env);
+    settle();
     for (uint32_t i = 0; i < CLIENTS; i++) {
         assert_int_equal(pthread_join(clients[i].writer, NULL), 0);
         assert_int_equal(pthread_join(clients[i].reader, NULL), 0);
@@ -334,6 +347,7 @@ static void a_reset_is_an_error(void **state) {
     env_run(env);
     assert_int_equal(reset_result, ERR_CLOSED);
     net_listener_close(l);
+    settle();
 }
 
 /* The last bytes and the end of the stream came before the first read. */
@@ -380,6 +394,7 @@ static void the_end_is_seen_after_a_short_read(void **state) {
     assert_int_equal(late_bytes, 10);
     assert_int_equal(reset_result, 0);
     net_listener_close(l);
+    settle();
 }
 
 /* ---- listening ---- */
@@ -387,18 +402,6 @@ static void the_end_is_seen_after_a_short_read(void **state) {
 static void nobody_accepted(void *owner, struct net_stream *stream) {
     (void)owner;
     net_stream_close(stream, NULL, NULL);
-}
-
-static void stop_run(struct env_task *task) {
-    (void)task;
-    env_stop(env);
-}
-
-/* Lets the closed ones be freed. */
-static void settle(void) {
-    struct env_task stop = {NULL, stop_run};
-    env_defer(env, &stop);
-    env_run(env);
 }
 
 static void addresses_are_checked(void **state) {
