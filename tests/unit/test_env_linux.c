@@ -263,6 +263,28 @@ static void memory_is_a_disk(void **state) {
     run_as_fiber(memory_disk_body);
 }
 
+static void block_disk_body(void) {
+    const char *path = getenv("HOLDFAST_TEST_BLOCK");
+    struct env_disk *disk = disk_open_ok(path, true);
+    assert_int_equal(env_disk_info(disk)->kind, ENV_DISK_BLOCK);
+    struct env_disk_options options = {.exclusive = true};
+    struct env_disk *second;
+    assert_int_equal(env_disk_open(env, path, &options, &second, NULL), ERR_BUSY);
+    exercise(disk);
+    assert_int_equal(env_disk_probe(disk, NULL), OK);
+    env_disk_close(disk);
+    env_disk_close(disk_open_ok(path, true));
+}
+
+/* HOLDFAST_TEST_BLOCK names a device of 16 MiB or more whose content may go. */
+static void a_block_device_is_a_disk(void **state) {
+    (void)state;
+    if (getenv("HOLDFAST_TEST_BLOCK") == NULL) {
+        skip();
+    }
+    run_as_fiber(block_disk_body);
+}
+
 static void window_body(void) {
     char path[256];
     make_file("disk", FILE_BYTES, path, sizeof(path));
@@ -579,12 +601,19 @@ static void state_records(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        BOTH(timers_wake_the_loop),      BOTH(a_file_is_a_disk),
-        BOTH(memory_is_a_disk),          BOTH(a_window_of_a_disk),
-        BOTH(opening_refuses),           BOTH(read_only_disks),
-        BOTH(a_probe_notices),           BOTH(closing_waits_for_outstanding_io),
-        BOTH(threads_post_and_call),     BOTH(a_loop_of_another_thread),
-        BOTH(a_spinning_loop_works_too), BOTH(state_records),
+        BOTH(timers_wake_the_loop),
+        BOTH(a_file_is_a_disk),
+        BOTH(a_block_device_is_a_disk),
+        BOTH(memory_is_a_disk),
+        BOTH(a_window_of_a_disk),
+        BOTH(opening_refuses),
+        BOTH(read_only_disks),
+        BOTH(a_probe_notices),
+        BOTH(closing_waits_for_outstanding_io),
+        BOTH(threads_post_and_call),
+        BOTH(a_loop_of_another_thread),
+        BOTH(a_spinning_loop_works_too),
+        BOTH(state_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,7 +237,8 @@ void ring_wait(struct linux_env *l, uint64_t timeout_ns) {
         ring_enable(l);
     }
     fill(l);
-    while (l->backlog != NULL) { /* more than one queue full in one turn */
+    /* More than one queue full in one turn. */
+    while (l->backlog != NULL || !l->epoll_is_armed) {
         int rc = io_uring_submit_and_get_events(&l->ring);
         check_entered(rc);
         fill(l);
@@ -245,8 +246,8 @@ void ring_wait(struct linux_env *l, uint64_t timeout_ns) {
             break;
         }
     }
-    if (l->backlog != NULL) {
-        timeout_ns = 0;
+    if (l->backlog != NULL || !l->epoll_is_armed) {
+        timeout_ns = 0; /* never asleep with I/Os in hand, or deaf */
     }
     if (timeout_ns > 0) {
         struct __kernel_timespec ts = {(long long)(timeout_ns / NS_PER_S),
