@@ -141,7 +141,10 @@ void memory_volume_init(struct memory_volume *volume, struct env *env, uint64_t 
                         uint32_t block_bytes) {
     *volume = (struct memory_volume){
         .door = {.env = env, .dispatch = dispatch},
-        .info = {.id = 7, .size_bytes = size_bytes, .block_bytes = block_bytes, .sync_always = true},
+        .info = {.id = 7,
+                 .size_bytes = size_bytes,
+                 .block_bytes = block_bytes,
+                 .sync_always = true},
     };
     snprintf(volume->info.name, sizeof(volume->info.name), "memory");
     for (uint32_t i = 0; i < 16; i++) {

@@ -46,7 +46,8 @@ static struct world *world_new(uint32_t block_bytes) {
     memory_volume_init(&w->volume, &w->fake.env, LUN_BYTES, block_bytes);
     w->target = scsi_target_new(&w->fake.env);
     assert_int_equal(scsi_lun_add(w->target, 3, &w->volume.door, &w->volume.info, NULL), OK);
-    struct scsi_port port = {1, 1, "iqn.2025-01.org.example:t,t,0x0001", "iqn.2025-01.org.example:t"};
+    struct scsi_port port = {1, 1, "iqn.2025-01.org.example:t,t,0x0001",
+                             "iqn.2025-01.org.example:t"};
     w->a = scsi_nexus_open(w->target, &port);
     w->b = scsi_nexus_open(w->target, &port);
     return w;
@@ -65,8 +66,8 @@ static void world_free(struct world *w) {
 }
 
 static struct call *start(struct world *w, struct scsi_nexus *nexus, uint32_t lun,
-                          const uint8_t *cdb, size_t cdb_bytes, const void *out,
-                          uint64_t out_bytes, uint64_t in_bytes) {
+                          const uint8_t *cdb, size_t cdb_bytes, const void *out, uint64_t out_bytes,
+                          uint64_t in_bytes) {
     struct call *call = MEM_NEW(struct call);
     struct scsi_task *task = &call->task;
     task->nexus = nexus;
@@ -171,7 +172,8 @@ static void the_table_is_sound(void **state) {
         static const uint8_t lengths[8] = {6, 10, 10, 0, 16, 12, 0, 0};
         assert_int_equal(c->cdb_bytes, lengths[c->opcode >> 5]);
         assert_int_equal(c->usage[0], c->opcode);
-        assert_ptr_equal(scsi_command_find((uint8_t[16]){c->opcode, (uint8_t)c->service_action}), c);
+        assert_ptr_equal(scsi_command_find((uint8_t[16]){c->opcode, (uint8_t)c->service_action}),
+                         c);
         assert_int_equal(c->usage[c->cdb_bytes - 1], 0); /* the control byte */
         assert_false((c->flags & COMMAND_IN) && (c->flags & COMMAND_OUT));
         for (uint32_t j = c->cdb_bytes; j < SCSI_CDB_BYTES_MAX; j++) {
@@ -308,16 +310,15 @@ static void capacity(void **state) {
     assert_int_equal(run_in(w, CDB(0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0), 8), 0);
     assert_int_equal(get_be32(answer), BLOCKS - 1);
     assert_int_equal(get_be32(answer + 4), 512);
-    assert_int_equal(
-        run_in(w, CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0), 32), 0);
+    assert_int_equal(run_in(w, CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0), 32), 0);
     assert_int_equal(get_be64(answer), BLOCKS - 1);
     assert_int_equal(answer[13], 3);
     assert_int_equal(answer[14], 0xc0);
 
     struct world *four = world_new(4096);
     clear_attentions(four);
-    assert_int_equal(
-        run_in(four, CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0), 32), 0);
+    assert_int_equal(run_in(four, CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0), 32),
+                     0);
     assert_int_equal(get_be64(answer), LUN_BYTES / 4096 - 1);
     assert_int_equal(get_be32(answer + 8), 4096);
     assert_int_equal(answer[13], 0);
@@ -406,9 +407,9 @@ static void reads_and_writes_of_every_length(void **state) {
     assert_int_equal(run_in(w, CDB(0xa8, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0), 512), 0);
     assert_memory_equal(answer, data + 9, 512);
     /* 9 MiB: more than one request of a volume */
-    assert_int_equal(run(w, CDB(0x8a, 0, 0, 0, 0, 0, 0, 0, 0x40, 1, 0, 0, 0x48, 0, 0, 0), data,
-                         sizeof(data), 0),
-                     0);
+    assert_int_equal(
+        run(w, CDB(0x8a, 0, 0, 0, 0, 0, 0, 0, 0x40, 1, 0, 0, 0x48, 0, 0, 0), data, sizeof(data), 0),
+        0);
     assert_memory_equal(w->volume.data + 0x4001 * 512, data, sizeof(data));
     assert_int_equal(
         run_in(w, CDB(0x88, 0, 0, 0, 0, 0, 0, 0, 0x40, 1, 0, 0, 0x48, 0, 0, 0), sizeof(data)), 0);
@@ -535,8 +536,8 @@ static void write_same(void **state) {
     assert_int_equal(w->volume.counts[VOLUME_WRITE_ZEROES], 0);
     /* without data, and with zeros: no data are written */
     uint64_t writes = w->volume.counts[VOLUME_WRITE];
-    assert_int_equal(
-        run(w, CDB(0x93, 0x09, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0), NULL, 0, 0), 0);
+    assert_int_equal(run(w, CDB(0x93, 0x09, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0), NULL, 0, 0),
+                     0);
     assert_int_equal(w->volume.data[4 * 512], 0);
     assert_memory_equal(w->volume.data + 5 * 512, data, 512);
     memset(data, 0, sizeof(data));
@@ -680,8 +681,7 @@ static void attentions_come_once_each(void **state) {
     assert_int_equal(test_unit_ready(w, w->a), 0);
     /* REPORT LUNS answers what the other attention asks for */
     assert_int_equal(test_unit_ready(w, w->b), SENSE_CAPACITY_CHANGED);
-    struct call *call =
-        start(w, w->b, 3, CDB(0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), NULL, 0, 256);
+    struct call *call = start(w, w->b, 3, CDB(0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0), NULL, 0, 256);
     assert_int_equal(get_be32(call->in), 16);
     call_free(call);
     assert_int_equal(test_unit_ready(w, w->b), 0);
