@@ -471,8 +471,8 @@ static void expected_lengths(void **state) {
     assert_int_equal(run_in(w, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0), 0), 0);
     assert_int_equal(last.data_in_ready_bytes, 0);
     /* directions that do not agree */
-    assert_int_equal(run(w, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0), data, 1024, 0),
-                     SENSE_INVALID_FIELD_IN_UNIT);
+    assert_int_equal(run(w, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0), data, 1024, 0), 0);
+    assert_int_equal(last.data_in_ready_bytes, 0);
     assert_int_equal(run(w, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0), NULL, 0, 1024),
                      SENSE_INVALID_FIELD_IN_UNIT);
 }
@@ -520,7 +520,8 @@ static void compare_and_write(void **state) {
     w->volume.data[4 * 512] = 0;
     assert_int_equal(run(w, cdb, 16, data, 1024, 0), SENSE_MISCOMPARE_DURING_VERIFY);
     assert_int_equal(get_be32(last.sense + 3), 1);
-    assert_int_equal(run(w, cdb, 16, data, 512, 0), SENSE_INVALID_FIELD_IN_UNIT);
+    assert_int_equal(run(w, cdb, 16, data, 512, 0), SENSE_INVALID_FIELD_IN_CDB);
+    assert_int_equal(run(w, cdb, 16, data, 1536, 0), SENSE_INVALID_FIELD_IN_CDB);
 }
 
 static void write_same(void **state) {
