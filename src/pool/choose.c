@@ -194,6 +194,9 @@ static bool is_before(const struct candidate *a, const struct candidate *b) {
     if (a->quorum != b->quorum) {
         return a->quorum;
     }
+    if ((a->voters != 0) != (b->voters != 0)) { /* by force, something that can be had */
+        return a->voters != 0;
+    }
     if (a->super->config_epoch != b->super->config_epoch) {
         return a->super->config_epoch > b->super->config_epoch;
     }
@@ -276,6 +279,9 @@ static bool went_on(const struct super_phys *other, const struct member_phys *m)
 static int refuse_two_sides(const struct candidate *candidates, uint32_t found,
                             struct probe *const *probes, uint32_t count, struct errmsg *reterr) {
     const struct super_phys *best = candidates[0].super;
+    if (!candidates[0].quorum && best->settled_mount_id != best->mount_id) {
+        return OK; /* the remains of something that failed, and refused for that */
+    }
     for (uint32_t i = 1; i < found; i++) {
         const struct super_phys *other = candidates[i].super;
         /* Its mount succeeded for certain, or may have. */
