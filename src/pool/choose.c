@@ -44,6 +44,7 @@
 struct candidate {
     const struct super_phys *super;
     struct electorate current, settled;
+    struct settled_point point;
     uint64_t voters, here;
     bool quorum;
     bool complete; /* no member that is here lacks it */
@@ -127,12 +128,6 @@ static bool witness_is_of_mount(const struct witness_view *w, uint64_t generatio
     return w->known && w->record.mount_generation == generation && w->record.mount_id == mount_id;
 }
 
-/* What is known to be settled when `s` and the witness are put together. */
-struct settled_point {
-    uint64_t epoch, generation, mount_id;
-    bool witness; /* ours is the one that settled it */
-};
-
 static struct settled_point settled_of(const struct super_phys *s, const struct witness_view *w) {
     if (witness_is_of_mount(w, s->mount_generation, s->mount_id) &&
         w->record.config_epoch >= s->settled_epoch) {
@@ -156,7 +151,7 @@ static bool can_be_told(const struct probe *p, const struct super_phys *s,
 static void evaluate(struct candidate *c, struct probe *const *probes, uint32_t count,
                      const struct witness_view *w) {
     const struct super_phys *s = c->super;
-    struct settled_point point = settled_of(s, w);
+    const struct settled_point point = c->point = settled_of(s, w);
     for (uint32_t m = 0; m < s->member_count; m++) {
         uint64_t bit = 1ull << m;
         bool in_sync = s->members[m].state == MEMBER_IN_SYNC;
@@ -344,6 +339,7 @@ static void fill_choice(const struct candidate *best, struct probe **probes, uin
     choice->super = s;
     choice->current = best->current;
     choice->settled = best->settled;
+    choice->point = best->point;
     choice->voter_mask = best->voters;
     choice->here_mask = best->here;
     for (uint32_t i = 0; i < count; i++) {

@@ -50,6 +50,12 @@ struct electorate {
     bool witness;
 };
 
+/* What is known to be settled when a superblock and the witness are put together. */
+struct settled_point {
+    uint64_t epoch, generation, mount_id;
+    bool witness; /* this host's is the one that settled it */
+};
+
 struct choice {
     const struct super_phys *super;       /* points into the probes */
     struct probe *voters[POOL_DISKS_MAX]; /* by member; NULL: absent, stale or not in sync */
@@ -57,6 +63,7 @@ struct choice {
     struct probe *informed[POOL_DISKS_MAX];
     struct electorate current; /* in sync by `super`; decided by voters */
     struct electorate settled; /* of the last configuration known settled; by all that are here */
+    struct settled_point point;
     uint64_t voter_mask, here_mask;
     bool forced;
     uint64_t epoch_floor, generation_floor; /* highest seen anywhere */
@@ -98,8 +105,9 @@ struct pool_private {
     struct electorate current, settled; /* what a superblock write has to win: see may_write() */
     uint64_t informed;                  /* members written to although not in sync */
     struct disk *informed_disks[POOL_DISKS_MAX];
-    uint64_t settled_epoch, settled_generation, settled_mount_id;
-    bool unchecked; /* forced: the write under way needs no quorum */
+    struct settled_point point; /* the next superblock tells it: what is known here must not be lost
+                                   when the next host does not know it */
+    bool unchecked;             /* forced: the write under way needs no quorum */
     bool taken, failed;
     bool witness_due; /* members know an epoch that the witness does not */
     int witness_error;

@@ -83,9 +83,7 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     p->parent_mount_id = choice->super->mount_id;
     p->current = choice->current;
     p->settled = choice->settled;
-    p->settled_epoch = choice->super->settled_epoch;
-    p->settled_generation = choice->super->settled_generation;
-    p->settled_mount_id = choice->super->settled_mount_id;
+    p->point = choice->point;
     p->epoch_floor = choice->epoch_floor;
     p->generation_floor = choice->generation_floor;
     p->forced = choice->forced;

@@ -160,9 +160,8 @@ static int witness_update(struct pool *pool) {
     p->witness_error = witness_write(pool->env, &pool->super);
     p->witness_due = p->witness_error != OK;
     if (p->witness_error == OK) {
-        p->settled_epoch = pool->super.config_epoch;
-        p->settled_generation = pool->super.mount_generation;
-        p->settled_mount_id = pool->super.mount_id;
+        p->point = (struct settled_point){pool->super.config_epoch, pool->super.mount_generation,
+                                          pool->super.mount_id, true};
         p->current = (struct electorate){in_sync_mask(&pool->super), true};
         p->settled = p->current;
     }
@@ -238,9 +237,9 @@ static int super_write(struct pool *pool) {
     struct super_phys *next = &p->next;
     uint64_t asked;
     ASSERT(!pool->read_only);
-    next->settled_epoch = p->settled_epoch;
-    next->settled_generation = p->settled_generation;
-    next->settled_mount_id = p->settled_mount_id;
+    next->settled_epoch = p->point.epoch;
+    next->settled_generation = p->point.generation;
+    next->settled_mount_id = p->point.mount_id;
     do {
         asked = p->expel_asked;
         take_over_expulsions(pool);
@@ -260,7 +259,7 @@ static int super_write(struct pool *pool) {
     pool->super = *next;
     p->expel_durable = asked;
     int error = OK;
-    if (next->config_epoch != p->settled_epoch || p->witness_due) {
+    if (next->config_epoch != p->point.epoch || p->witness_due) {
         p->witness_due = true;
         error = witness_update(pool);
     }
