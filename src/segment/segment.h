@@ -65,7 +65,9 @@ struct segment {
     uint32_t pending;     /* rows only the log knows; and rows being written */
     uint32_t pins;        /* reads under way */
     uint32_t unflushed;   /* column mask: written since the disk's last flush */
+    bool encoded;         /* in a table page that was written (perhaps not committed yet) */
     bool announced;       /* a log record or a committed table knows it */
+    bool unmovable;       /* the cleaner could not read all of it */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
     struct list runs;     /* map runs that live here */
     struct list freeing_link;
@@ -84,7 +86,7 @@ struct segment_table {
     uint32_t chunk_count[POOL_DISKS_MAX];
     uint32_t chunk_hint[POOL_DISKS_MAX];
     struct list freeing;
-    uint64_t data_live_blocks;
+    uint64_t changes; /* counts chunks taken and returned */
 };
 
 void segment_table_init(struct segment_table *table, struct pool *pool);
@@ -130,8 +132,9 @@ struct disk *segment_column_disk(const struct segment_table *table, const struct
 uint64_t segment_column_block(const struct segment_table *table, const struct segment *s,
                               uint32_t column, uint32_t block);
 
-/* Data blocks a pool of these disks can hold for a profile, by filling it greedily: the estimate
- * behind admission. Only in-sync members count. */
-uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile);
+/* Data blocks that fit into these disks' chunks (all of them, or the free ones) for a profile, by
+ * filling them greedily: the estimate behind admission. Only in-sync members count. */
+uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile,
+                               bool free_only);
 
 #endif
