@@ -129,7 +129,7 @@ static void memory_done(struct memory_store *m) {
 
 /* ---- a world: a tree, its model, and the numbers of all values ---- */
 
-enum { SLOTS_MAX = 1 << 16, IDS_MAX = 1 << 22, MAP_VALUE = 88, ID_BITS = 40 };
+enum { SLOTS_MAX = 1 << 19, IDS_MAX = 1 << 22, MAP_VALUE = 88, ID_BITS = 40 };
 enum { ID_LIVE = 1, ID_FREED = 2, ID_FREED_NOW = 3, ID_PUT_NOW = 4, ID_MET = 8 };
 
 struct world {
@@ -139,6 +139,7 @@ struct world {
     uint32_t slots;
     uint64_t stride; /* key of slot i: i / cluster * stride + i % cluster */
     uint32_t cluster;
+    bool thin;           /* batches spread thinly: what delta runs are for */
     uint64_t generation; /* high bits of vbas */
     uint64_t next_id;
     uint64_t model[SLOTS_MAX]; /* id of the slot, 0: none */
@@ -409,6 +410,10 @@ static void script_random(struct script *s) {
     static const uint32_t gaps[] = {1, 2, 10, 200, 1500};
     uint32_t gap = gaps[rng_below(rng, ARRAY_COUNT(gaps))];
     uint32_t longest = (uint32_t)(rng_chance(rng, 1, 4) ? 300 : 4);
+    if (w->thin && rng_chance(rng, 7, 8)) {
+        gap = w->slots / (uint32_t)rng_between(rng, 2, 80);
+        longest = rng_chance(rng, 1, 6) ? 3000 : 3;
+    }
     uint32_t deletes_pct = (uint32_t)(rng_chance(rng, 1, 4) ? 60 : rng_below(rng, 20));
     uint32_t slot = (uint32_t)rng_below(rng, gap * 2 + 1);
     script_reset(s);
@@ -427,7 +432,7 @@ static void script_random(struct script *s) {
     if (rng_chance(rng, 1, 8)) {
         w->generation += 1 + rng_below(rng, 1 << rng_below(rng, 20));
     }
-    if (rng_chance(rng, 1, 40)) { /* all gone */
+    if (rng_chance(rng, 1, w->thin ? 80 : 40)) { /* all gone */
         script_reset(s);
         script_delete(s, 0, w->slots);
     }
@@ -447,7 +452,7 @@ static void run_random(struct world *w, uint32_t rounds, uint32_t delta_pct) {
         most_levels = MAX(most_levels, w->tree.root.levels);
     }
     assert_true(highest >= 2);
-    assert_true(delta_pct == 0 || w->tree.kind == TREE_MAP || most_levels >= 3);
+    assert_true(!w->thin || most_levels >= 3);
     script_free(&s);
 }
 
@@ -461,6 +466,74 @@ static void extents_are_like_the_model(void **state) {
         run_random(w, 60, 0);
         world_free(w);
     }
+}
+
+static void delta_runs_are_like_the_model(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct world *w = world_new(TREE_EXTENTS, 512, 100 + seed);
+        struct script s = {.world = w};
+        w->slots = seed % 2 == 0 ? 20000 : 8000;
+        w->stride = seed % 3 == 0 ? 5 : 1;
+        w->thin = true;
+        for (uint32_t i = 0; i < w->slots; i++) {
+            script_put(&s, i);
+        }
+        assert_int_equal(script_run(&s, true), OK);
+        run_random(w, 60, 95);
+        script_free(&s);
+        world_free(w);
+    }
+}
+
+/* Batches that get smaller pile up as runs, to the most there may be; then they go to the base. */
+static void runs_pile_up_and_fold(void **state) {
+    (void)state;
+    struct world *w = world_new(TREE_EXTENTS, 512, 4);
+    struct script s = {.world = w};
+    w->slots = 300000;
+    for (uint32_t i = 0; i < w->slots; i++) {
+        script_put(&s, i);
+    }
+    assert_int_equal(script_run(&s, true), OK);
+    static const uint32_t puts[] = {36000, 6600, 1200, 215, 40, 8, 1};
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        uint32_t gap = w->slots / puts[i];
+        script_reset(&s);
+        for (uint32_t k = 0; k < puts[i]; k++) {
+            script_put(&s, k * gap + (uint32_t)rng_below(&w->rng, gap));
+        }
+        uint64_t reads = w->store.reads, writes = w->store.writes;
+        assert_int_equal(script_run(&s, true), OK);
+        assert_int_equal(w->tree.root.levels, i + 2);
+        assert_int_equal(w->tree.root.level[0].items, puts[i]);
+        /* The base is only sampled. */
+        assert_true(w->store.reads - reads <= 100);
+        assert_true(w->store.writes - writes <= puts[i] / 25 + 3);
+    }
+    check_world(w);
+    assert_int_equal(w->tree.root.levels, TREE_LEVELS_MAX);
+    for (uint32_t i = 0; i < 3; i++) {
+        script_reset(&s);
+        script_put(&s, (uint32_t)rng_below(&w->rng, w->slots));
+        assert_int_equal(script_run(&s, true), OK);
+        assert_true(w->tree.root.levels <= TREE_LEVELS_MAX);
+        check_world(w);
+    }
+    /* One wide delete goes through all levels at once, and leaves no tombstone. */
+    script_reset(&s);
+    script_delete(&s, 1000, 100000);
+    assert_int_equal(script_run(&s, true), OK);
+    assert_true(w->tree.root.levels > 2);
+    assert_int_equal(w->tree.root.level[w->tree.root.levels - 1].items, w->slots - 100000);
+    check_world(w);
+    script_reset(&s);
+    assert_int_equal(script_run(&s, false), OK);
+    assert_int_equal(w->tree.root.levels, 1);
+    assert_int_equal(w->tree.root.level[0].items, w->slots - 100000);
+    check_world(w);
+    script_free(&s);
+    world_free(w);
 }
 
 static void maps_are_like_the_model(void **state) {
@@ -478,26 +551,37 @@ static void failures_leave_the_old_tree(void **state) {
     for (int kind = TREE_EXTENTS; kind <= TREE_MAP; kind++) {
         struct world *w = world_new((enum tree_kind)kind, 512, 9);
         struct script s = {.world = w};
+        uint32_t most_levels = 0;
+        uint64_t failures = 0;
         w->slots = 1500;
-        for (uint32_t round = 0; round < 8; round++) {
-            script_random(&s);
-            bool delta = round >= 3;
+        for (uint32_t i = 0; i < w->slots; i++) {
+            script_put(&s, i);
+        }
+        for (uint32_t round = 0; round < 12; round++) {
+            bool delta = round % 6 != 5;
+            w->thin = round >= 3;
+            if (round > 0) {
+                script_random(&s);
+            }
             uint64_t before = mem_in_use_bytes();
             for (uint64_t n = 1;; n++) {
-                w->store.fail_read = n;
-                w->store.fail_write = round % 2 == 0 ? n : 0;
+                w->store.fail_read = round % 2 == 0 ? n : 0;
+                w->store.fail_write = n;
                 int rc = script_run(&s, delta);
                 w->store.fail_read = w->store.fail_write = 0;
                 if (rc == OK) {
-                    assert_true(n > 1 || w->store.reads == 0);
+                    failures += n - 1;
                     break;
                 }
                 assert_true(rc == ERR_IO || rc == ERR_NO_SPACE);
                 assert_int_equal(mem_in_use_bytes(), before);
                 check_world(w);
             }
+            most_levels = MAX(most_levels, w->tree.root.levels);
             check_world(w);
         }
+        assert_true(kind == TREE_MAP || most_levels >= 3);
+        assert_true(failures > 100);
         script_free(&s);
         world_free(w);
     }
@@ -611,7 +695,7 @@ static void leaves_stay_dense(void **state) {
     for (uint32_t sequential = 0; sequential < 2; sequential++) {
         struct world *w = world_new(TREE_EXTENTS, 4096, 5 + sequential);
         struct script s = {.world = w};
-        w->slots = SLOTS_MAX - 1;
+        w->slots = 65535;
         for (uint32_t i = 0; sequential && i < w->slots; i++) {
             script_put(&s, i);
         }
@@ -780,6 +864,8 @@ static void nodes_of_others_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(extents_are_like_the_model),
+        cmocka_unit_test(delta_runs_are_like_the_model),
+        cmocka_unit_test(runs_pile_up_and_fold),
         cmocka_unit_test(maps_are_like_the_model),
         cmocka_unit_test(failures_leave_the_old_tree),
         cmocka_unit_test(a_small_merge_touches_one_path),
