@@ -10,6 +10,16 @@
 #   start NAME COMMAND...    in the background, output to $work/NAME.log; its pid in $started
 #   end PID [SIGNAL]         ends one that was started, and waits for it
 #   mount_faultfs BACKING    shows BACKING in $mount through faultfs; `fault COMMAND...` commands it
+#
+# A service of its own, whose pools lie in one folder ($disks):
+#
+#   serve                    starts it; returns when it answers. Its pid is in $server
+#   hf VERB...               the program as its client
+#   stop                     ends it as an administrator would; `end "$server" KILL` as a crash would
+#   make_pool FOLDER SIZE LUN_SIZE   in FOLDER: pool `tank` of six sparse files d1..d6, RAID 6, one LUN;
+#                            its address is in $lun
+#   check_clean TEXT [PATH..]  `holdfast check` of the stopped pool finds nothing
+#   load_start SEED SPAN     a load client (iscsi-load) on $lun; `ask COMMAND` -> its answer in $answer
 
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
@@ -126,6 +136,88 @@ mount_faultfs() {
 
 fault() {
     echo "$*" >"$mount/.faultfs"
+}
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+hf() {
+    "$build/holdfast" "$@" --socket "$work/socket"
+}
+
+serve() {
+    if [[ -z ${port:-} ]]; then
+        port=$(free_port)
+        mkdir -p "$work/state"
+        cat >"$work/holdfast.conf" <<END
+socket = $work/socket
+state-dir = $work/state
+listen = 127.0.0.1:$port
+search = $disks
+END
+    fi
+    start holdfast "$build/holdfast" serve --config "$work/holdfast.conf"
+    server=$started
+    answers() { kill -0 "$server" 2>/dev/null && hf version >/dev/null 2>&1; }
+    if ! within 30 answers; then
+        bad "holdfast serve does not answer"
+        tail -n 20 "$work/holdfast.log" | sed 's/^/     | /'
+        return 1
+    fi
+}
+
+stop() {
+    try "the service ends cleanly" end "$server" TERM
+}
+
+make_pool() {
+    local folder=$1 size=$2 lun_size=$3 i
+    for i in {1..6}; do
+        rm -f "$folder/d$i"
+        truncate -s "$size" "$folder/d$i"
+    done
+    try "a pool of six files is made" hf pool create tank "$folder"/d{1..6} &&
+        hf volume create tank/vm --profile raid6 --size "$lun_size" >/dev/null &&
+        hf lun create tank/vm >/dev/null || return 1
+    lun=iscsi://127.0.0.1:$port/$(hf lun list --json | python3 -c '
+import json, sys
+luns = json.load(sys.stdin)
+luns = luns if isinstance(luns, list) else luns["luns"]
+print("%s/%d" % (luns[0]["target"], luns[0]["lun"]))')
+}
+
+check_clean() {
+    local text=$1
+    shift
+    try "$text" "$build/holdfast" check tank "${@:-$disks}"
+}
+
+load_start() {
+    coproc LOAD { exec "$build/tests/interop/iscsi-load" "$lun" "$1" "$2" 2>>"$work/load.log"; }
+    load_pid=$LOAD_PID
+    running+=("$load_pid")
+    # Copies, which outlive the coprocess's own array.
+    exec {load_in}>&"${LOAD[1]}" {load_out}<&"${LOAD[0]}"
+}
+
+tell() {
+    echo "$*" >&"$load_in"
+}
+
+hear() {
+    read -r -t 300 answer <&"$load_out" || answer="no answer from the load client"
+}
+
+ask() {
+    tell "$@"
+    hear
+}
+
+load_end() {
+    tell quit
+    exec {load_in}>&- {load_out}<&-
+    end "$load_pid" CONT
 }
 
 finish() {
