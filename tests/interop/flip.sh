@@ -51,7 +51,7 @@ damage() { # KIND rest|log: sets $place, when check has reported it
     restore "$2"
     while read -r path at && ((n++ < tries)); do
         python3 "$scan" flip "$path" "$at"
-        if ! "$build/holdfast" check tank "$disks" >"$work/check.out" 2>&1; then
+        if ! "$build/holdfast" check tank --disk "$disks"/d* >"$work/check.out" 2>&1; then
             place="$(basename "$path") at $at"
             return 0
         fi

@@ -73,6 +73,8 @@ loses() {
     done
     return 1
 }
+rm -rf "$work/state" "$mount"/d*
+mkdir "$work/state"
 serve && make_pool "$mount" 1G 1G || finish
 fault ignore-flush '*' on
 load_start "$seed" "$span"

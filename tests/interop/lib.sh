@@ -142,8 +142,9 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
+export HOLDFAST_SOCKET=$work/socket
 hf() {
-    "$build/holdfast" "$@" --socket "$work/socket"
+    "$build/holdfast" "$@"
 }
 
 serve() {
@@ -159,7 +160,7 @@ END
     fi
     start holdfast "$build/holdfast" serve --config "$work/holdfast.conf"
     server=$started
-    answers() { kill -0 "$server" 2>/dev/null && hf version >/dev/null 2>&1; }
+    answers() { kill -0 "$server" 2>/dev/null && hf pool list >/dev/null 2>&1; }
     if ! within 30 answers; then
         bad "holdfast serve does not answer"
         tail -n 20 "$work/holdfast.log" | sed 's/^/     | /'
@@ -172,12 +173,10 @@ stop() {
 }
 
 make_pool() {
-    local folder=$1 size=$2 lun_size=$3 i
-    for i in {1..6}; do
-        rm -f "$folder/d$i"
-        truncate -s "$size" "$folder/d$i"
-    done
-    try "a pool of six files is made" hf pool create tank "$folder"/d{1..6} &&
+    local folder=$1 size=$2 lun_size=$3
+    rm -f "$folder"/d{1..6}
+    try "a pool of six files is made" hf pool create tank --file "$folder"/d{1..6} \
+        --file-size "$size" --yes &&
         hf volume create tank/vm --profile raid6 --size "$lun_size" >/dev/null &&
         hf lun create tank/vm >/dev/null || return 1
     lun=iscsi://127.0.0.1:$port/$(hf lun list --json | python3 -c '
@@ -190,7 +189,8 @@ print("%s/%d" % (luns[0]["target"], luns[0]["lun"]))')
 check_clean() {
     local text=$1
     shift
-    try "$text" "$build/holdfast" check tank "${@:-$disks}"
+    [[ $# -gt 0 ]] || set -- "$disks"/d*
+    try "$text" "$build/holdfast" check tank --disk "$@"
 }
 
 load_start() {

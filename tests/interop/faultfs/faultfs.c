@@ -351,8 +351,9 @@ static void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t bytes, off_t offse
     for (struct file *f = store_next(NULL); buffer && f; f = store_next(f)) {
         struct stat st = {.st_ino = f->ino, .st_mode = S_IFREG};
         off_t next = (off_t)(f->ino - FILES_FIRST_INO + 1);
-        if (next <= offset) {
-            continue;
+        struct stat there;
+        if (next <= offset || fstatat(backing_fd, f->name, &there, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue; /* listed, or moved away behind our back */
         }
         size_t need = fuse_add_direntry(req, buffer + used, bytes - used, f->name, &st, next);
         if (need > bytes - used) {
