@@ -5,9 +5,12 @@
 #include "base/math.h"
 #include "base/mem.h"
 
-/* Room of a queue, in nodes: what is held back, and as much again, so that the items are moved to
- * the front only once in a few nodes. */
+/* Room of a queue, in nodes (and a piece, below): what is held back, and as much again, so that the
+ * items are moved to the front only once in a few nodes. */
 enum { QUEUE_NODES = 8 };
+
+/* Extents unpacked at once. */
+enum { PIECE_ITEMS = 64 };
 
 void build_init(struct build *b, struct tree *tree, bool delta) {
     *b = (struct build){.store = tree->store, .shape = node_shape_of(tree, delta)};
@@ -28,7 +31,7 @@ void build_init(struct build *b, struct tree *tree, bool delta) {
             most = node_fixed_room(node_bytes, NODE_VBA_BYTES_MIN + 4);
         }
         ASSERT_LE(2, most);
-        q->room = most * QUEUE_NODES;
+        q->room = most * QUEUE_NODES + PIECE_ITEMS;
     }
 }
 
@@ -45,7 +48,7 @@ static void *queue_item(const struct build_queue *q, uint32_t index) {
 
 static bool queue_fits(const struct build *b, struct build_queue *q, uint64_t key, uint64_t vba) {
     if (q->fixed_room == 0) {
-        return packing_add(&q->open, b->shape.node_bytes, key, vba);
+        return packing_add_one(&q->open, b->shape.node_bytes, key, vba);
     }
     if (q->open.count == q->fixed_room) {
         return false;
@@ -56,32 +59,48 @@ static bool queue_fits(const struct build *b, struct build_queue *q, uint64_t ke
 
 static int queue_write_first(struct build *b, uint32_t height, uint32_t items);
 
-/* Room for one more item at the end of the queue, whose node is written first if need be. */
-static int queue_push(struct build *b, uint32_t height, uint64_t key, uint64_t vba,
-                      void **ret_item) {
+/* Counts one more item to the node that is open, or to the next one; then the first may have to be
+ * written. */
+static int queue_admit(struct build *b, uint32_t height, uint64_t key, uint64_t vba) {
     struct build_queue *q = &b->queue[height];
-    if (!queue_fits(b, q, key, vba)) {
-        q->cut[q->cuts++] = q->open.count;
-        q->open = (struct packing){0};
-        bool fits = queue_fits(b, q, key, vba);
-        ASSERT(fits);
-        if (q->cuts == BUILD_CUTS) {
-            int rc = queue_write_first(b, height, q->cut[0]);
-            if (rc != OK) {
-                return rc;
-            }
-            memmove(&q->cut[0], &q->cut[1], sizeof(q->cut[0]) * --q->cuts);
-        }
+    if (queue_fits(b, q, key, vba)) {
+        return OK;
     }
+    q->cut[q->cuts++] = q->open.count;
+    q->open = (struct packing){0};
+    bool fits = queue_fits(b, q, key, vba);
+    ASSERT(fits);
+    if (q->cuts < BUILD_CUTS) {
+        return OK;
+    }
+    int rc = queue_write_first(b, height, q->cut[0]);
+    memmove(&q->cut[0], &q->cut[1], sizeof(q->cut[0]) * --q->cuts);
+    return rc;
+}
+
+/* Memory for `count` more items behind the last one. It stays where it is until the next call. */
+static void *queue_tail(struct build_queue *q, uint32_t count) {
     if (q->items == NULL) {
         q->items = mem_alloc((size_t)q->room * q->item_bytes);
     }
-    if (q->head + q->count == q->room) {
+    if (q->head + q->count + count > q->room) {
         memmove(q->items, queue_item(q, 0), (size_t)q->count * q->item_bytes);
         q->head = 0;
     }
-    *ret_item = queue_item(q, q->count++);
-    return OK;
+    ASSERT_LE(q->count + count, q->room);
+    return queue_item(q, q->count);
+}
+
+/* One more item at the end of the queue. */
+static int queue_push(struct build *b, uint32_t height, uint64_t key, uint64_t vba,
+                      void **ret_item) {
+    struct build_queue *q = &b->queue[height];
+    int rc = queue_admit(b, height, key, vba);
+    if (rc == OK) {
+        *ret_item = queue_tail(q, 1);
+        q->count++;
+    }
+    return rc;
 }
 
 static int entry_push(struct build *b, uint32_t height, uint64_t key, uint64_t end_key,
@@ -165,16 +184,44 @@ int build_tombstone(struct build *b, uint64_t key) {
     return extent_push(b, key, 0, 0);
 }
 
+/* A piece of a run: unpacked as a whole, and mostly also admitted as a whole. */
+static int extents_push(struct build *b, const struct node_view *leaf, struct node_pos *pos,
+                        uint64_t end_key) {
+    struct build_queue *q = &b->queue[0];
+    uint64_t most = MIN(end_key - pos->key, (uint64_t)PIECE_ITEMS);
+    uint32_t count = (uint32_t)MIN(most, (uint64_t)node_run_length(leaf, pos));
+    struct extent_item *item = queue_tail(q, count);
+    uint64_t lo = UINT64_MAX, hi = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct tree_extent e = node_extent(leaf, pos->index + i);
+        item[i] = (struct extent_item){.key = pos->key + i, .vba = e.vba, .crc = e.crc};
+        lo = MIN(lo, e.vba - 1); /* a tombstone's 0 becomes the greatest */
+        hi = MAX(hi, e.vba);
+    }
+    lo += hi != 0;
+    if (packing_add(&q->open, b->shape.node_bytes, pos->key, count, lo, hi)) {
+        q->count += count;
+        return node_skip(leaf, pos, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        int rc = queue_admit(b, 0, item[i].key, item[i].vba);
+        if (rc != OK) {
+            return rc;
+        }
+        q->count++;
+    }
+    return node_skip(leaf, pos, count);
+}
+
 int build_items(struct build *b, const struct node_view *leaf, struct node_pos *pos,
                 uint64_t end_key) {
     int rc = OK;
     while (rc == OK && pos->index < leaf->count && pos->key < end_key) {
         if (node_is_extents_leaf(leaf)) {
-            struct tree_extent e = node_extent(leaf, pos->index);
-            rc = extent_push(b, pos->key, e.vba, e.crc);
-        } else {
-            rc = map_push(b, pos->key, node_value(leaf, pos->index, NULL));
+            rc = extents_push(b, leaf, pos, end_key);
+            continue;
         }
+        rc = map_push(b, pos->key, node_value(leaf, pos->index, NULL));
         if (rc == OK) {
             rc = node_step(leaf, pos);
         }
@@ -204,13 +251,8 @@ static bool queue_is_decent(const struct build *b, const struct build_queue *q) 
 }
 
 static bool extents_fit(const struct build *b, const struct extent_item *items, uint32_t count) {
-    struct packing p = {0};
-    for (uint32_t i = 0; i < count; i++) {
-        if (!packing_add(&p, b->shape.node_bytes, items[i].key, items[i].vba)) {
-            return false;
-        }
-    }
-    return true;
+    struct packing p = packing_of(items, count);
+    return packing_bytes(&p) <= b->shape.node_bytes && p.last_key - p.first_key <= UINT32_MAX;
 }
 
 /* Cuts the queue into the same number of nodes with the same number of items, unless one of them

@@ -37,6 +37,8 @@ static int step_enter(struct cursor *c, uint32_t height, const struct tree_ptr_p
     int rc = node_read(c->store, &c->shape, ptr, height, first_key, end_key, &s->node, &s->view);
     if (rc == OK) {
         s->ptr = *ptr;
+        /* Who consumes a run packs its items anew, and relies on their order. */
+        rc = c->release ? node_check(&c->shape, &s->view) : OK;
     }
     return rc;
 }

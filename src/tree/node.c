@@ -98,10 +98,19 @@ static int check_extents(const struct node_view *v) {
     if (h->end_key - h->first_key != key) {
         return ERR_CORRUPT;
     }
+    /* Of the fields less one: a tombstone's becomes the greatest. */
     bool delta = (h->flags & NODE_FLAG_DELTA) != 0;
+    uint64_t most = 0;
     for (uint32_t i = 0; i < v->count; i++) {
+        uint64_t field = node_vba_field(v, i);
+        most = MAX(most, delta && field == 0 ? 0 : field - 1);
+    }
+    if (h->vba_base == 0 ? !delta || most != 0 : most > UINT64_MAX - h->vba_base) {
+        return ERR_CORRUPT;
+    }
+    for (uint32_t i = 0; delta && i < v->count; i++) {
         struct tree_extent e = node_extent(v, i);
-        if (e.vba == 0 ? !delta || e.crc != 0 : e.vba < h->vba_base) {
+        if (e.vba == 0 && (e.crc != 0 || node_vba_field(v, i) != 0)) {
             return ERR_CORRUPT;
         }
     }
@@ -221,19 +230,32 @@ int node_seek(const struct node_view *view, uint64_t key, struct node_pos *ret_p
     return OK;
 }
 
-int node_step(const struct node_view *view, struct node_pos *pos) {
+uint32_t node_run_length(const struct node_view *view, const struct node_pos *pos) {
     ASSERT_LT(pos->index, view->count);
-    pos->index++;
+    if (!node_is_extents_leaf(view)) {
+        return 1;
+    }
+    uint32_t end = pos->run + 1 < view->runs ? view->run_index[pos->run + 1] : view->count;
+    return end > pos->index && end <= view->count ? end - pos->index : 1;
+}
+
+int node_skip(const struct node_view *view, struct node_pos *pos, uint32_t count) {
+    uint32_t left = node_run_length(view, pos);
+    ASSERT_LE(count, left);
+    pos->index += count;
     if (!node_is_extents_leaf(view)) {
         pos->key = pos->index < view->count ? view->keys[pos->index] : UINT64_MAX;
         return OK;
     }
-    uint32_t end = pos->run + 1 < view->runs ? view->run_index[pos->run + 1] : view->count;
-    if (pos->index < end && pos->index < view->count) {
-        pos->key++;
+    if (count < left) {
+        pos->key += count;
         return OK;
     }
     return enter_run(view, pos->run + 1, pos->index, pos);
+}
+
+int node_step(const struct node_view *view, struct node_pos *pos) {
+    return node_skip(view, pos, 1);
 }
 
 /* ---- making ---- */
@@ -244,6 +266,26 @@ uint32_t packing_width(uint64_t lo, uint64_t hi) {
     }
     uint32_t bits = 64 - (uint32_t)__builtin_clzll(hi - lo + 1);
     return MAX((uint32_t)NODE_VBA_BYTES_MIN, (bits + 7) / 8);
+}
+
+struct packing packing_of(const struct extent_item *items, uint32_t count) {
+    uint64_t lo = UINT64_MAX, hi = 0;
+    uint32_t runs = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        lo = MIN(lo, items[i].vba - 1); /* a tombstone's 0 becomes the greatest */
+        hi = MAX(hi, items[i].vba);
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        runs += items[i].key != items[i - 1].key + 1;
+    }
+    lo += hi != 0;
+    return (struct packing){.count = count,
+                            .runs = runs,
+                            .vba_bytes = packing_width(lo, hi),
+                            .first_key = items[0].key,
+                            .last_key = items[count - 1].key,
+                            .lo = lo,
+                            .hi = hi};
 }
 
 static struct node_phys *head_fill(const struct node_shape *shape, uint32_t height, uint32_t count,
@@ -270,16 +312,15 @@ static void tail_clear(const struct node_shape *shape, void *node, const uint8_t
 
 void node_pack_extents(const struct node_shape *shape, const struct extent_item *items,
                        uint32_t count, void *ret_node) {
-    struct packing p = {0};
-    for (uint32_t i = 0; i < count; i++) {
-        bool fits = packing_add(&p, shape->node_bytes, items[i].key, items[i].vba);
-        ASSERT(fits);
-    }
+    struct packing p = packing_of(items, count);
+    ASSERT_LE(packing_bytes(&p), shape->node_bytes);
     struct node_phys *h =
         head_fill(shape, 0, count, items[0].key, items[count - 1].key + 1, ret_node);
     h->runs = (uint16_t)p.runs;
     h->vba_bytes = (uint8_t)p.vba_bytes;
-    h->vba_base = p.lo > p.hi ? 0 : p.lo;
+    const uint64_t base = p.lo > p.hi ? 0 : p.lo;
+    const uint32_t vba_bytes = p.vba_bytes;
+    h->vba_base = base;
     uint32_t *run_keys = (uint32_t *)(void *)(h + 1);
     uint16_t *run_index = (uint16_t *)(run_keys + p.runs);
     uint8_t *at = (uint8_t *)(run_index + p.runs);
@@ -291,10 +332,10 @@ void node_pack_extents(const struct node_shape *shape, const struct extent_item 
         }
         /* Eight bytes are written where vba_bytes are meant: the rest is overwritten by what
          * follows, and an entry is never shorter than eight. */
-        uint64_t field = items[i].vba == 0 ? 0 : items[i].vba - h->vba_base + 1;
+        uint64_t field = items[i].vba == 0 ? 0 : items[i].vba - base + 1;
         memcpy(at, &field, sizeof(field));
-        memcpy(at + p.vba_bytes, &items[i].crc, 4);
-        at += p.vba_bytes + 4;
+        memcpy(at + vba_bytes, &items[i].crc, 4);
+        at += vba_bytes + 4;
     }
     tail_clear(shape, ret_node, at);
 }

@@ -95,17 +95,24 @@ uint32_t node_child(const struct node_view *view, uint64_t key);
 
 /* The first item at or after `key`. */
 HF_MUST_CHECK int node_seek(const struct node_view *view, uint64_t key, struct node_pos *ret_pos);
+/* Moves on by `count` items of the same run, or to its end and so to what follows. */
+HF_MUST_CHECK int node_skip(const struct node_view *view, struct node_pos *pos, uint32_t count);
+/* How many items have consecutive keys from `pos` on, which is not the end. */
+uint32_t node_run_length(const struct node_view *view, const struct node_pos *pos);
 /* The item after `pos`, which is not the end. */
 HF_MUST_CHECK int node_step(const struct node_view *view, struct node_pos *pos);
 
-static inline struct tree_extent node_extent(const struct node_view *v, uint32_t index) {
-    const uint8_t *p = v->values + (size_t)index * v->stride;
+/* As stored: 0 for a tombstone, else vba - vba_base + 1. */
+static inline uint64_t node_vba_field(const struct node_view *v, uint32_t index) {
     uint64_t field;
-    struct tree_extent e = {0};
-    memcpy(&field, p, sizeof(field)); /* a stride is at least 8 */
-    memcpy(&e.crc, p + v->stride - sizeof(e.crc), sizeof(e.crc));
-    field &= v->vba_mask;
-    e.vba = field == 0 ? 0 : v->head->vba_base + (field - 1);
+    memcpy(&field, v->values + (size_t)index * v->stride, sizeof(field)); /* a stride is ≥ 8 */
+    return field & v->vba_mask;
+}
+
+static inline struct tree_extent node_extent(const struct node_view *v, uint32_t index) {
+    uint64_t field = node_vba_field(v, index);
+    struct tree_extent e = {.vba = field == 0 ? 0 : v->head->vba_base + (field - 1)};
+    memcpy(&e.crc, v->values + (size_t)(index + 1) * v->stride - sizeof(e.crc), sizeof(e.crc));
     return e;
 }
 
@@ -145,29 +152,42 @@ static inline uint32_t packing_bytes(const struct packing *p) {
 /* The least width for the vbas from lo to hi. */
 uint32_t packing_width(uint64_t lo, uint64_t hi);
 
-/* False, and `p` unchanged, when the item does not fit in the same node. */
-static inline bool packing_add(struct packing *p, uint32_t node_bytes, uint64_t key, uint64_t vba) {
-    struct packing next = *p;
-    if (p->count == 0) {
-        next = (struct packing){.first_key = key, .lo = UINT64_MAX, .hi = 0};
-        next.vba_bytes = NODE_VBA_BYTES_MIN;
+/* Adds `count` items with consecutive keys and vbas from lo to hi (lo > hi: all tombstones). False,
+ * and `p` unchanged, when they do not fit in the same node. */
+static inline bool packing_add(struct packing *p, uint32_t node_bytes, uint64_t key, uint32_t count,
+                               uint64_t lo, uint64_t hi) {
+    bool first = p->count == 0;
+    uint32_t runs = p->runs + (first || key != p->last_key + 1);
+    uint64_t all_lo = first || lo < p->lo ? lo : p->lo;
+    uint64_t all_hi = first || hi > p->hi ? hi : p->hi;
+    uint32_t vba_bytes = p->vba_bytes;
+    if (first || all_lo != p->lo || all_hi != p->hi) {
+        vba_bytes = packing_width(all_lo, all_hi);
     }
-    if (p->count == 0 || key != p->last_key + 1) {
-        next.runs++;
-    }
-    next.count++;
-    next.last_key = key;
-    if (vba != 0 && (vba < next.lo || vba > next.hi)) {
-        next.lo = vba < next.lo ? vba : next.lo;
-        next.hi = vba > next.hi ? vba : next.hi;
-        next.vba_bytes = packing_width(next.lo, next.hi);
-    }
-    if (packing_bytes(&next) > node_bytes || key - next.first_key > UINT32_MAX) {
+    uint64_t first_key = first ? key : p->first_key;
+    if (NODE_HEAD_BYTES + runs * NODE_RUN_BYTES + (p->count + count) * (vba_bytes + 4) >
+            node_bytes ||
+        key + (count - 1) - first_key > UINT32_MAX) {
         return false;
     }
-    *p = next;
+    *p = (struct packing){.count = p->count + count,
+                          .runs = runs,
+                          .vba_bytes = vba_bytes,
+                          .first_key = first_key,
+                          .last_key = key + (count - 1),
+                          .lo = all_lo,
+                          .hi = all_hi};
     return true;
 }
+
+/* Of one item: lo > hi for a tombstone. */
+static inline bool packing_add_one(struct packing *p, uint32_t node_bytes, uint64_t key,
+                                   uint64_t vba) {
+    return packing_add(p, node_bytes, key, 1, vba == 0 ? UINT64_MAX : vba, vba);
+}
+
+/* Of items, whether they fit in a node or not. */
+struct packing packing_of(const struct extent_item *items, uint32_t count);
 
 /* Items of a map leaf and entries of an interior node that fit in one node. */
 static inline uint32_t node_fixed_room(uint32_t node_bytes, uint32_t item_bytes) {
