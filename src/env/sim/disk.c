@@ -170,8 +170,7 @@ static bool is_zero(const uint8_t *data) {
 /* Calls for each block of the iovec; elements are whole blocks. */
 #define FOR_EACH_BLOCK(io_, at_, index_)                                                           \
     for (uint32_t v_ = 0, index_ = 0; v_ < (io_)->iov_count; v_++)                                 \
-        for (uint8_t *at_ = (io_)->iov[v_].iov_base,                                               \
-                     *end_ = at_ + (io_)->iov[v_].iov_len;                                         \
+        for (uint8_t *at_ = (io_)->iov[v_].iov_base, *end_ = at_ + (io_)->iov[v_].iov_len;         \
              at_ < end_; at_ += SIM_BLOCK_BYTES, index_++)
 
 static void content_capture(struct sim_io *sio) {

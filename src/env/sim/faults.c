@@ -7,13 +7,20 @@
 #include "env/sim/private.h"
 
 static const char *const fault_names[SIM_FAULTS] = {
-    [SIM_FAULT_LATENT] = "latent_error",     [SIM_FAULT_ROT] = "bit_rot",
-    [SIM_FAULT_LOST] = "lost_write",         [SIM_FAULT_MISDIRECTED] = "misdirected_write",
-    [SIM_FAULT_LATE] = "late_io",            [SIM_FAULT_STALL] = "stall",
-    [SIM_FAULT_VANISH] = "vanish",           [SIM_FAULT_RETURN] = "return",
-    [SIM_FAULT_READ_ERROR] = "read_error",   [SIM_FAULT_WRITE_ERROR] = "write_error",
-    [SIM_FAULT_FLUSH_ERROR] = "flush_error", [SIM_FAULT_LIE] = "flush_lie",
-    [SIM_FAULT_TORN] = "torn_write",         [SIM_FAULT_DROPPED] = "dropped_write",
+    [SIM_FAULT_LATENT] = "latent_error",
+    [SIM_FAULT_ROT] = "bit_rot",
+    [SIM_FAULT_LOST] = "lost_write",
+    [SIM_FAULT_MISDIRECTED] = "misdirected_write",
+    [SIM_FAULT_LATE] = "late_io",
+    [SIM_FAULT_STALL] = "stall",
+    [SIM_FAULT_VANISH] = "vanish",
+    [SIM_FAULT_RETURN] = "return",
+    [SIM_FAULT_READ_ERROR] = "read_error",
+    [SIM_FAULT_WRITE_ERROR] = "write_error",
+    [SIM_FAULT_FLUSH_ERROR] = "flush_error",
+    [SIM_FAULT_LIE] = "flush_lie",
+    [SIM_FAULT_TORN] = "torn_write",
+    [SIM_FAULT_DROPPED] = "dropped_write",
     [SIM_FAULT_CUT] = "power_cut",
 };
 

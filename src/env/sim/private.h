@@ -6,8 +6,9 @@
  * say when it ends) → its event fires: content moves, `done` runs.
  *
  * Where content is (store.c). `stable` is the medium. Above it each block has a chain of versions
- * in the volatile cache, newest first, numbered in the order in which their writes were answered (so
- * that a flush covers exactly what was answered before it was submitted). A read sees the newest. Destaging or a flush moves versions to the medium; a power cut keeps any subset. */
+ * in the volatile cache, newest first, numbered in the order in which their writes were answered
+ * (so that a flush covers exactly what was answered before it was submitted). A read sees the
+ * newest. Destaging or a flush moves versions to the medium; a power cut keeps any subset. */
 #ifndef HOLDFAST_ENV_SIM_PRIVATE_H
 #define HOLDFAST_ENV_SIM_PRIVATE_H
 

@@ -57,8 +57,8 @@ void rotation_init(struct sim_disk *disk) {
     }
     double at = 0;
     for (int z = 0; z < SIM_ZONES; z++) {
-        disk->zone_start[z] = (uint64_t)(at / sum * (double)disk->size_bytes) /
-                              SIM_BLOCK_BYTES * SIM_BLOCK_BYTES;
+        disk->zone_start[z] =
+            (uint64_t)(at / sum * (double)disk->size_bytes) / SIM_BLOCK_BYTES * SIM_BLOCK_BYTES;
         at += disk->zone_rate[z];
     }
     disk->zone_start[SIM_ZONES] = disk->size_bytes;
@@ -97,8 +97,8 @@ static double seek_ns(const struct sim_disk *disk, uint64_t from_bytes, uint64_t
     if ((double)distance < disk->zone_rate[to_zone] * disk->rotation_ns) {
         return 0; /* the same or the next track of the same cylinder */
     }
-    double fraction = fabs(radius_of(disk, from_zone, from_bytes) -
-                           radius_of(disk, to_zone, to_bytes));
+    double fraction =
+        fabs(radius_of(disk, from_zone, from_bytes) - radius_of(disk, to_zone, to_bytes));
     return disk->model->seek_track_us * 1e3 + disk->seek_root_ns * sqrt(fraction) +
            disk->seek_linear_ns * fraction;
 }
@@ -128,7 +128,9 @@ static uint64_t ahead_end_now(const struct sim_disk *disk) {
     double rate = disk->zone_rate[zone_of(disk, MIN(head->offset_bytes, disk->size_bytes - 1))];
     uint64_t read_on = (uint64_t)((double)(disk->sim->now_ns - head->at_ns) * rate);
     uint64_t most = head->ahead_start_bytes + disk->model->read_ahead_bytes;
-    return MIN(MAX(head->offset_bytes, MIN(head->offset_bytes + read_on, most)), disk->size_bytes);
+    uint64_t reached = MIN(head->offset_bytes + read_on, most);
+    reached = MAX(head->offset_bytes, reached);
+    return MIN(reached, disk->size_bytes);
 }
 
 static void ahead_freeze(struct sim_disk *disk) {
@@ -162,8 +164,8 @@ static bool ahead_serves(struct sim_disk *disk, struct sim_io *io) {
         head->at_ns = now_ns;
     }
     head->ahead_start_bytes = start;
-    uint64_t sent_ns = now_ns + disk->model->command_ns +
-                       sim_transfer_ns(end - start, disk->model->bus_mb_s);
+    uint64_t sent_ns =
+        now_ns + disk->model->command_ns + sim_transfer_ns(end - start, disk->model->bus_mb_s);
     list_remove(&io->link);
     io_ends_at(io, MAX(ready_ns, sent_ns));
     return true;
@@ -244,8 +246,8 @@ static bool destage_serve(struct sim_disk *disk) {
             break;
         }
         uint64_t count = dirty_run(disk, block);
-        struct access access = access_cost(disk, disk->sim->now_ns, block * SIM_BLOCK_BYTES,
-                                           count * SIM_BLOCK_BYTES);
+        struct access access =
+            access_cost(disk, disk->sim->now_ns, block * SIM_BLOCK_BYTES, count * SIM_BLOCK_BYTES);
         if (access.begin_ns < best_ns) {
             best = block;
             best_ns = access.begin_ns;
@@ -265,10 +267,10 @@ static bool destage_serve(struct sim_disk *disk) {
     disk->destage_block = best;
     disk->destage_count = best_count;
     disk->destage_sequence = disk->sim->write_sequence;
-    mechanism_start(disk,
-                    access_cost(disk, disk->sim->now_ns, best * SIM_BLOCK_BYTES,
-                                best_count * SIM_BLOCK_BYTES),
-                    (best + best_count) * SIM_BLOCK_BYTES);
+    mechanism_start(
+        disk,
+        access_cost(disk, disk->sim->now_ns, best * SIM_BLOCK_BYTES, best_count * SIM_BLOCK_BYTES),
+        (best + best_count) * SIM_BLOCK_BYTES);
     return true;
 }
 
@@ -277,8 +279,7 @@ static void room_give(struct sim_disk *disk) {
     uint64_t taken = disk->store.versions;
     LIST_FOR_EACH_SAFE(it, &disk->room_waiters) {
         struct sim_io *io = CONTAINER_OF(it, struct sim_io, link);
-        if (taken > 0 && taken + io->count > disk->cache_limit_blocks &&
-            io->op == ENV_IO_WRITE) {
+        if (taken > 0 && taken + io->count > disk->cache_limit_blocks && io->op == ENV_IO_WRITE) {
             break;
         }
         taken += io->count;

@@ -76,11 +76,11 @@ void sim_trace(struct sim *sim, const struct sim_disk *disk, char kind, const st
         static const char *const names[] = {"read", "write", "flush", "discard"};
         char line[200];
         (void)snprintf(line, sizeof(line),
-                       "%" PRIu64 ".%09" PRIu64 " %" PRIu64 " disk %u %c %s%s %" PRIu64
-                       "+%" PRIu64 " %s",
-                       sim->now_ns / NS_PER_S, (uint64_t)(sim->now_ns % NS_PER_S), sim->boundaries,
-                       disk->index, kind, names[io->op], io->durable ? "!" : "", io->block,
-                       io->count, result == OK ? "" : error_name(result));
+                       "%" PRIu64 ".%09" PRIu64 " %" PRIu64 " disk %u %c %s%s %" PRIu64 "+%" PRIu64
+                       " %s",
+                       (uint64_t)(sim->now_ns / NS_PER_S), (uint64_t)(sim->now_ns % NS_PER_S),
+                       sim->boundaries, disk->index, kind, names[io->op], io->durable ? "!" : "",
+                       io->block, io->count, result == OK ? "" : error_name(result));
         sim->options.trace(sim->options.trace_owner, line);
     }
 }
@@ -92,8 +92,8 @@ void env_sim_note(struct env *env, uint64_t value, const char *fmt, ...) {
         return;
     }
     char line[400];
-    int used = snprintf(line, sizeof(line), "%" PRIu64 ".%09" PRIu64 " ", sim->now_ns / NS_PER_S,
-                        (uint64_t)(sim->now_ns % NS_PER_S));
+    int used = snprintf(line, sizeof(line), "%" PRIu64 ".%09" PRIu64 " ",
+                        (uint64_t)(sim->now_ns / NS_PER_S), (uint64_t)(sim->now_ns % NS_PER_S));
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(line + used, sizeof(line) - (size_t)used, fmt, args);

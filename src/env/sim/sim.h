@@ -22,12 +22,12 @@
 struct sim_model {
     const char *name, *what;
     bool rotational;
-    uint64_t capacity_bytes;  /* of the real thing; see sim_disk_options.scale */
-    uint32_t queue_depth;     /* commands the disk sees at once; others wait in front of it */
-    uint32_t command_ns;      /* of each command, whatever it does */
-    uint32_t bus_mb_s;        /* interface, decimal */
-    uint64_t cache_bytes;     /* volatile write cache; 0: none (or protected by capacitors) */
-    uint32_t error_retry_ms;  /* how long it tries before it gives a read error */
+    uint64_t capacity_bytes; /* of the real thing; see sim_disk_options.scale */
+    uint32_t queue_depth;    /* commands the disk sees at once; others wait in front of it */
+    uint32_t command_ns;     /* of each command, whatever it does */
+    uint32_t bus_mb_s;       /* interface, decimal */
+    uint64_t cache_bytes;    /* volatile write cache; 0: none (or protected by capacitors) */
+    uint32_t error_retry_ms; /* how long it tries before it gives a read error */
     /* Rotational. */
     uint32_t rpm;
     uint32_t seek_track_us, seek_mean_us, seek_full_us; /* mean: over random pairs */
