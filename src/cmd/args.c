@@ -50,8 +50,9 @@ static const struct verb *find_verb(int argc, char *const *argv, int *ret_words,
         }
     }
     if (help_is_noun(argv[0]) && argc > 1 && argv[1][0] != '-') {
-        (void)errmsg_set(reterr, ERR_INVALID, "holdfast %s knows no verb \"%.40s\"; see holdfast "
-                                              "help %s",
+        (void)errmsg_set(reterr, ERR_INVALID,
+                         "holdfast %s knows no verb \"%.40s\"; see holdfast "
+                         "help %s",
                          argv[0], argv[1], argv[0]);
     } else if (help_is_noun(argv[0])) {
         (void)errmsg_set(reterr, ERR_INVALID, "holdfast %s needs a verb; see holdfast help %s",
@@ -160,7 +161,8 @@ int args_parse(int argc, char *const *argv, struct args *ret_args, struct errmsg
         } else if (!only_operands && argv[at][0] == '-') {
             error = errmsg_set(reterr, ERR_INVALID, "the option %.40s is not known here", argv[at]);
         } else if (operands == ARGS_OPERANDS_MAX || args->verb->operands[operands] == NULL) {
-            error = errmsg_set(reterr, ERR_INVALID, "\"%.100s\" is one argument too many", argv[at]);
+            error =
+                errmsg_set(reterr, ERR_INVALID, "\"%.100s\" is one argument too many", argv[at]);
         } else {
             args->operands[operands++] = argv[at];
         }

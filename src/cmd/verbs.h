@@ -19,8 +19,8 @@ enum option_kind {
     OPTION_TEXT,   /* --name TEXT */
     OPTION_SIZE,   /* --size 2T */
     OPTION_NUMBER, /* --lun 3 */
-    OPTION_PATHS,  /* --disk PATH…: takes all that follow up to the next option; may be repeated */
-    OPTION_TEXTS,  /* --listen ADDR, may be repeated */
+    OPTION_PATHS, /* --disk PATH…: takes all that follow up to the next option; may be repeated */
+    OPTION_TEXTS, /* --listen ADDR, may be repeated */
 };
 
 enum option_id {
@@ -68,7 +68,7 @@ struct verb {
     const char *name;
     const char *operands[ARGS_OPERANDS_MAX]; /* "NAME", "[NAME]", "POOL/VOLUME" */
     const char *summary;
-    const char *detail; /* more, for --help; NULL */
+    const char *detail;   /* more, for --help; NULL */
     const char *complete; /* of the first operand: "pools", "volumes", "luns"; NULL */
     bool local;           /* talks to no daemon: no --socket */
     verb_fn *run;

@@ -59,8 +59,8 @@ static int api_disks(struct serve *serve, const struct api_request *request, jso
 }
 
 static void add_problem(json_t *problems, const char *pool, const char *text) {
-    (void)json_array_append_new(
-        problems, json_pack("{s:s, s:o}", "pool", pool, "text", answer_text(text)));
+    (void)json_array_append_new(problems,
+                                json_pack("{s:s, s:o}", "pool", pool, "text", answer_text(text)));
 }
 
 /* A LUN that is configured but not served is an alarm: nobody else would notice. */

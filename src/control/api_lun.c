@@ -129,10 +129,10 @@ static int create(struct serve *serve, struct served *served, const struct api_r
                   struct lun_record *ret_record, struct errmsg *reterr) {
     struct served_view view;
     served_look(served, &view);
-    int error = view.snapshot == NULL || view.stale
-                    ? errmsg_set(reterr, ERR_AGAIN, "pool %s does not answer just now",
-                                 request->pool)
-                    : complete_record(request, &view, ret_record, reterr);
+    int error =
+        view.snapshot == NULL || view.stale
+            ? errmsg_set(reterr, ERR_AGAIN, "pool %s does not answer just now", request->pool)
+            : complete_record(request, &view, ret_record, reterr);
     if (error == OK) {
         error = targets_add(serve_targets(serve), request->pool, ret_record,
                             find_volume(view.snapshot, ret_record->volume), served_door(served),

@@ -214,8 +214,7 @@ json_t *api_pool_json(const struct served_view *view) {
     set_counters(object, status);
     json_t *disks = json_array();
     for (uint32_t i = 0; i < status->disk_count && i < POOL_DISKS_MAX; i++) {
-        (void)json_array_append_new(disks,
-                                    disk_json(&status->disks[i], view->snapshot->probe[i]));
+        (void)json_array_append_new(disks, disk_json(&status->disks[i], view->snapshot->probe[i]));
     }
     (void)json_object_set_new(object, "disks", disks);
     return object;
@@ -406,8 +405,8 @@ int api_pool_create(struct serve *serve, const struct api_request *request, json
     struct served *there = serve_find(serve, name, NULL);
     if (there != NULL) {
         served_unref(there);
-        return errmsg_set(reterr, ERR_EXISTS, "there is a pool %s here already; choose another name",
-                          name);
+        return errmsg_set(reterr, ERR_EXISTS,
+                          "there is a pool %s here already; choose another name", name);
     }
     json_t *paths = all_paths(request->body);
     int error = create(serve, request, paths, reterr);

@@ -89,8 +89,7 @@ static void create_on_loop(struct engine *engine, void *arg) {
 
 static void resize_on_loop(struct engine *engine, void *arg) {
     struct change *change = arg;
-    change->result =
-        engine_volume_resize(engine, change->name, change->size_bytes, change->reterr);
+    change->result = engine_volume_resize(engine, change->name, change->size_bytes, change->reterr);
     if (change->result == OK) {
         change->result = engine_volume_find(engine, change->name, &change->info);
     }
@@ -178,8 +177,8 @@ int api_volume_resize(struct serve *serve, const struct api_request *request, js
     return error;
 }
 
-/* A volume that a LUN shows is not deleted: the LUN has to go first, so that nobody deletes under an
- * initiator by mistake. Inside a change. */
+/* A volume that a LUN shows is not deleted: the LUN has to go first, so that nobody deletes under
+ * an initiator by mistake. Inside a change. */
 static int refuse_mapped(struct served *served, const char *name, struct errmsg *reterr) {
     struct served_view view;
     served_look(served, &view);

@@ -4,8 +4,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,8 +63,8 @@ static int set_path(const char *key, const char *value, char ret_path[CONFIG_VAL
     return OK;
 }
 
-/* ADDR, ADDR:PORT, [ADDR6], [ADDR6]:PORT; the port is 3260 when there is none. Whether there is such
- * an address is found out by listening on it. */
+/* ADDR, ADDR:PORT, [ADDR6], [ADDR6]:PORT; the port is 3260 when there is none. Whether there is
+ * such an address is found out by listening on it. */
 static int normal_address(const char *value, char ret_address[CONFIG_VALUE_MAX]) {
     size_t length = strlen(value);
     const char *colon = strrchr(value, ':');
@@ -149,10 +149,11 @@ int config_set(struct config *config, const char *key, const char *value, struct
             return set_list(key, keys[i].type, value, where, reterr);
         }
     }
-    return errmsg_set(reterr, ERR_INVALID,
-                      "\"%.64s\" is not a setting; known: socket, state-dir, listen, pools, search, "
-                      "read-cache, node-cache, dirty-limit",
-                      key);
+    return errmsg_set(
+        reterr, ERR_INVALID,
+        "\"%.64s\" is not a setting; known: socket, state-dir, listen, pools, search, "
+        "read-cache, node-cache, dirty-limit",
+        key);
 }
 
 static char *trim(char *text) {
@@ -189,8 +190,7 @@ static int parse_line(struct config *config, char *line, uint32_t *seen, struct 
     return config_set(config, key, trim(equals + 1), reterr);
 }
 
-int config_parse(struct config *config, const char *path, const char *text,
-                 struct errmsg *reterr) {
+int config_parse(struct config *config, const char *path, const char *text, struct errmsg *reterr) {
     char *copy = mem_strdup(text), *rest = copy, *line;
     uint32_t seen = 0;
     int error = OK;

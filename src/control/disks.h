@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MPL-2.0
-/* The block devices of this host, as /sys and libblkid describe them. Reads only what the kernel has
- * at hand, but for the probe of what a disk holds, which reads a few of its blocks: so a dying disk
- * may make it slow, and it runs on the caller's thread, never on a loop. */
+/* The block devices of this host, as /sys and libblkid describe them. Reads only what the kernel
+ * has at hand, but for the probe of what a disk holds, which reads a few of its blocks: so a dying
+ * disk may make it slow, and it runs on the caller's thread, never on a loop. */
 #ifndef HOLDFAST_CONTROL_DISKS_H
 #define HOLDFAST_CONTROL_DISKS_H
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
-/* The service's log: plain lines on stderr, where journald, containers and terminals expect them. */
+/* The service's log: plain lines on stderr, where journald, containers and terminals expect them.
+ */
 #ifndef HOLDFAST_CONTROL_LOG_H
 #define HOLDFAST_CONTROL_LOG_H
 

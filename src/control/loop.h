@@ -19,8 +19,8 @@ struct loop {
 HF_MUST_CHECK int loop_start(struct loop *loop, const char *name, const char *state_dir,
                              struct errmsg *reterr);
 
-/* Stops and joins the thread and frees the environment; not from the loop itself. Harmless on a loop
- * that does not run. */
+/* Stops and joins the thread and frees the environment; not from the loop itself. Harmless on a
+ * loop that does not run. */
 void loop_stop(struct loop *loop);
 
 #endif

@@ -46,9 +46,10 @@ int lun_record_decode(const char *name, const void *blob, size_t bytes,
     }
     if (object == NULL || !schema_name_is_valid(name) || schema_check(fields, object, &why) != OK) {
         json_decref(object);
-        return errmsg_set(reterr, ERR_CORRUPT,
-                          "the record of LUN %.64s is malformed (%s); delete it and create it again",
-                          name, why.text[0] != '\0' ? why.text : "not a JSON object");
+        return errmsg_set(
+            reterr, ERR_CORRUPT,
+            "the record of LUN %.64s is malformed (%s); delete it and create it again", name,
+            why.text[0] != '\0' ? why.text : "not a JSON object");
     }
     struct lun_record record = {.number = (uint32_t)schema_uint(object, "lun", 0)};
     (void)snprintf(record.name, sizeof(record.name), "%s", name);

@@ -62,7 +62,8 @@ static enum MHD_Result count_argument(void *owner, enum MHD_ValueKind kind, cons
 }
 
 static enum MHD_Result handle(struct rest *rest, struct MHD_Connection *connection,
-                              const char *method, const char *url, const struct exchange *exchange) {
+                              const char *method, const char *url,
+                              const struct exchange *exchange) {
     struct errmsg why = {0};
     json_t *object = NULL;
     unsigned status = 0, arguments = 0;
@@ -157,7 +158,8 @@ static int take_lock(struct rest *rest, const char *path, struct errmsg *reterr)
 static int listen_on(struct rest *rest, const char *path, int *ret_fd, struct errmsg *reterr) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(address.sun_path)) {
-        return errmsg_set(reterr, ERR_INVALID, "the socket's path is longer than %zu characters: %s",
+        return errmsg_set(reterr, ERR_INVALID,
+                          "the socket's path is longer than %zu characters: %s",
                           sizeof(address.sun_path) - 1, path);
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
@@ -168,8 +170,10 @@ static int listen_on(struct rest *rest, const char *path, int *ret_fd, struct er
     struct stat st;
     if (lstat(path, &st) == 0) {
         if (!S_ISSOCK(st.st_mode)) {
-            return errmsg_set(reterr, ERR_EXISTS, "%s exists and is not a socket; choose another "
-                                                  "--socket", path);
+            return errmsg_set(reterr, ERR_EXISTS,
+                              "%s exists and is not a socket; choose another "
+                              "--socket",
+                              path);
         }
         (void)unlink(path);
     }
@@ -202,10 +206,9 @@ int rest_start(struct serve *serve, const char *socket, struct rest **ret_rest,
         rest->daemon = MHD_start_daemon(
             MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
                 MHD_USE_ITC,
-            0, NULL, NULL, arrived, rest, MHD_OPTION_LISTEN_SOCKET, fd,
-            MHD_OPTION_NOTIFY_COMPLETED, ended, NULL, MHD_OPTION_CONNECTION_LIMIT,
-            (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-            MHD_OPTION_END);
+            0, NULL, NULL, arrived, rest, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED,
+            ended, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
+            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
         if (rest->daemon == NULL) {
             close(fd);
             error = errmsg_set(reterr, ERR_IO, "cannot start the API's HTTP server on %s", socket);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
-/* HTTP on a unix socket, by libmicrohttpd: one thread a connection, so that a request that waits for
- * a pool holds up nobody else. */
+/* HTTP on a unix socket, by libmicrohttpd: one thread a connection, so that a request that waits
+ * for a pool holds up nobody else. */
 #ifndef HOLDFAST_CONTROL_REST_H
 #define HOLDFAST_CONTROL_REST_H
 
@@ -8,8 +8,8 @@
 
 struct rest;
 
-/* Takes over a socket that nobody answers; ERR_BUSY when somebody does. Its folder is made when only
- * the last part is missing. Whoever may write the socket (its owner) may do everything. */
+/* Takes over a socket that nobody answers; ERR_BUSY when somebody does. Its folder is made when
+ * only the last part is missing. Whoever may write the socket (its owner) may do everything. */
 HF_MUST_CHECK int rest_start(struct serve *serve, const char *socket, struct rest **ret_rest,
                              struct errmsg *reterr);
 /* Accepts no connection any more; requests under way go on. */

@@ -17,18 +17,17 @@ static const struct field fields_pool_create[] = {
     {"name", FIELD_NAME, true},
     {"disks", FIELD_PATHS, false, 1, POOL_DISKS_MAX}, /* block devices, or files that exist */
     {"files", FIELD_PATHS, false, 1, POOL_DISKS_MAX}, /* made sparse when they do not exist */
-    {"file_size_bytes", FIELD_SIZE, false, 64 * MIB, 1024 * TIB},
+    {"file_size_bytes", FIELD_SIZE, false, 16 * MIB, 1024 * TIB},
     {"force", FIELD_BOOL, false},
     {NULL}};
 
 static const struct field fields_pool_destroy[] = {{"confirm", FIELD_NAME, true}, {NULL}};
 
-static const struct field fields_pool_import[] = {
-    {"paths", FIELD_PATHS, false, 1, 256},
-    {"force_quorum", FIELD_BOOL, false},
-    {"force_host", FIELD_BOOL, false},
-    {"force_data_loss", FIELD_BOOL, false},
-    {NULL}};
+static const struct field fields_pool_import[] = {{"paths", FIELD_PATHS, false, 1, 256},
+                                                  {"force_quorum", FIELD_BOOL, false},
+                                                  {"force_host", FIELD_BOOL, false},
+                                                  {"force_data_loss", FIELD_BOOL, false},
+                                                  {NULL}};
 
 static const struct field fields_volume_create[] = {
     {"name", FIELD_NAME, true},
@@ -78,8 +77,8 @@ static size_t element(const char *path) {
     return strcspn(path, "/");
 }
 
-/* Whether `path` has the form of `pattern`; the names it has in the pattern's braces. A name that is
- * none (too long, odd characters) matches here and is refused by the caller, in words. */
+/* Whether `path` has the form of `pattern`; the names it has in the pattern's braces. A name that
+ * is none (too long, odd characters) matches here and is refused by the caller, in words. */
 static bool path_matches(const char *pattern, const char *path, const char *ret_name[2],
                          size_t ret_length[2]) {
     ret_name[0] = ret_name[1] = NULL;

@@ -197,8 +197,8 @@ int schema_check(const struct field *fields, const json_t *object, struct errmsg
 int schema_parse(const struct field *fields, const char *bytes, size_t length, json_t **ret_object,
                  struct errmsg *reterr) {
     json_error_t where;
-    json_t *object = length == 0 ? json_object()
-                                 : json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &where);
+    json_t *object =
+        length == 0 ? json_object() : json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &where);
     if (object == NULL) {
         return errmsg_set(reterr, ERR_INVALID, "the body is not JSON: line %d, column %d: %s",
                           where.line, where.column, where.text);

@@ -119,10 +119,10 @@ int search_remember(struct env *env, const json_t *pools) {
     json_t *object = json_pack("{s:O}", "pools", pools);
     char *text = json_dumps(object, JSON_INDENT(1));
     json_decref(object);
-    int error = text == NULL                      ? ERR_INVALID
-                : strlen(text) >= STATE_BYTES_MAX ? ERR_LIMIT
-                                                  : env_state_write(env, STATE_NAME, text,
-                                                                    strlen(text));
+    int error = text == NULL ? ERR_INVALID
+                : strlen(text) >= STATE_BYTES_MAX
+                    ? ERR_LIMIT
+                    : env_state_write(env, STATE_NAME, text, strlen(text));
     free(text);
     return error;
 }

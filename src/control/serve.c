@@ -115,8 +115,8 @@ static bool is_over(struct served *served) {
     return view.stage == SERVED_FAILED || view.stage == SERVED_CLOSED;
 }
 
-/* A pool whose import failed at the start, or whose export took too long, stays in the list, so that
- * this shows; a new attempt takes its place. */
+/* A pool whose import failed at the start, or whose export took too long, stays in the list, so
+ * that this shows; a new attempt takes its place. */
 static int list_add_pool(struct serve *serve, const char *name,
                          const struct served_import_options *options, struct served **ret_served,
                          struct errmsg *reterr) {
@@ -134,8 +134,10 @@ static int list_add_pool(struct serve *serve, const char *name,
         }
     }
     if (error == OK && serve->pool_count == SERVE_POOLS_MAX) {
-        error = errmsg_set(reterr, ERR_LIMIT, "%d pools are served here, which is all one service "
-                                              "can; export one first", SERVE_POOLS_MAX);
+        error = errmsg_set(reterr, ERR_LIMIT,
+                           "%d pools are served here, which is all one service "
+                           "can; export one first",
+                           SERVE_POOLS_MAX);
     }
     if (error == OK) {
         error = served_start(name, serve->config->state_dir, options, &served, reterr);
@@ -252,10 +254,9 @@ static void export_luns(struct serve *serve, struct served *served) {
             }
         }
         struct errmsg refusal = {0};
-        int error = volume == NULL ? errmsg_set(&refusal, ERR_NOT_FOUND, "its volume %s is gone",
-                                                lun->volume)
-                                   : targets_add(serve->targets, view.name, lun, volume, door,
-                                                 &refusal);
+        int error = volume == NULL
+                        ? errmsg_set(&refusal, ERR_NOT_FOUND, "its volume %s is gone", lun->volume)
+                        : targets_add(serve->targets, view.name, lun, volume, door, &refusal);
         if (error != OK) {
             log_line("pool %s: LUN %s is not served: %s", view.name, lun->name, refusal.text);
         }
@@ -274,9 +275,8 @@ static int finish_import(struct serve *serve, struct served *served, struct errm
     return error;
 }
 
-int serve_import(struct serve *serve, const char *name,
-                 const struct served_import_options *options, struct served **ret_served,
-                 struct errmsg *reterr) {
+int serve_import(struct serve *serve, const char *name, const struct served_import_options *options,
+                 struct served **ret_served, struct errmsg *reterr) {
     struct served *served;
     int error = list_add_pool(serve, name, options, &served, reterr);
     if (error != OK) {

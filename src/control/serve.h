@@ -26,8 +26,8 @@ struct serve;
 /* Everything up but the pools, whose imports have been started. `config` is copied. */
 HF_MUST_CHECK int serve_start(const struct config *config, struct serve **ret_serve,
                               struct errmsg *reterr);
-/* Ends service within SERVE_STOP_S + 2 s. ERR_TIMEOUT: a loop did not answer; the process should end
- * without ado, for its threads still run (the first problem is in reterr). */
+/* Ends service within SERVE_STOP_S + 2 s. ERR_TIMEOUT: a loop did not answer; the process should
+ * end without ado, for its threads still run (the first problem is in reterr). */
 HF_MUST_CHECK int serve_stop(struct serve *serve, struct errmsg *reterr);
 
 /* serve_start(), wait for SIGINT or SIGTERM, serve_stop(). Signals are blocked in the calling

@@ -4,8 +4,8 @@
  *   IMPORTING ──► RUNNING ──► CLOSING ──► CLOSED
  *       └───────► FAILED
  *
- * The engine pointer is set by the import fiber and cleared by the close fiber, both on the loop; it
- * is valid for every fiber and task of the loop while the stage is RUNNING. */
+ * The engine pointer is set by the import fiber and cleared by the close fiber, both on the loop;
+ * it is valid for every fiber and task of the loop while the stage is RUNNING. */
 #include "control/served.h"
 
 #include <pthread.h>
@@ -56,7 +56,8 @@ uint64_t served_now_ns(void) {
 
 /* Waits on `changed` with the lock held; false when `at_ns` has passed. */
 static bool wait_until(struct served *served, uint64_t at_ns) {
-    struct timespec ts = {.tv_sec = (time_t)(at_ns / NS_PER_S), .tv_nsec = (long)(at_ns % NS_PER_S)};
+    struct timespec ts = {.tv_sec = (time_t)(at_ns / NS_PER_S),
+                          .tv_nsec = (long)(at_ns % NS_PER_S)};
     return pthread_cond_timedwait(&served->changed, &served->lock, &ts) == 0 ||
            served_now_ns() < at_ns;
 }
@@ -135,8 +136,8 @@ void served_look(struct served *served, struct served_view *ret_view) {
     memset(ret_view, 0, sizeof(*ret_view));
     pthread_mutex_lock(&served->lock);
     if (served->stage == SERVED_RUNNING) {
-        /* A look that runs right now began after whatever this thread did last on the loop: the loop
-         * does one thing at a time. So it is fresh enough. */
+        /* A look that runs right now began after whatever this thread did last on the loop: the
+         * loop does one thing at a time. So it is fresh enough. */
         uint64_t before = served->looks;
         if (!served->look_pending) {
             served->look_pending = true;
@@ -254,8 +255,8 @@ static void import_fiber(void *arg) {
     };
     struct engine *engine = NULL;
     struct errmsg failure = {0};
-    int error = engine_import(served->loop.env, &options, import_progress, served, &engine,
-                              &failure);
+    int error =
+        engine_import(served->loop.env, &options, import_progress, served, &engine, &failure);
     if (error != OK) {
         (void)errmsg_set(&failure, error, "%s", error_text(error));
         set_stage(served, SERVED_FAILED, &failure);
@@ -479,10 +480,11 @@ int served_close(struct served *served, bool exported, uint64_t deadline_ns,
         error = errmsg_set(reterr, served->failure.code, "pool %s: %s", served->name,
                            served->failure.text);
     } else if (served->stage == SERVED_CLOSING || served->stage == SERVED_IMPORTING) {
-        error = errmsg_set(reterr, ERR_TIMEOUT,
-                           "pool %s did not close in time; nothing acknowledged is lost: its log is "
-                           "replayed at the next import",
-                           served->name);
+        error =
+            errmsg_set(reterr, ERR_TIMEOUT,
+                       "pool %s did not close in time; nothing acknowledged is lost: its log is "
+                       "replayed at the next import",
+                       served->name);
     }
     pthread_mutex_unlock(&served->lock);
     return error;

@@ -88,8 +88,9 @@ void served_change(struct served *served, void (*fn)(struct engine *engine, void
 struct volume_door *served_door(struct served *served); /* inside a change */
 
 /* Ends service: engine_close() with a deadline, on the loop. An export happens inside a change;
- * otherwise (the end of the process) a change under way is waited for. ERR_TIMEOUT when the loop has not answered a second after the deadline: then
- * the thread still hangs on to the pool, whose log will be replayed. */
+ * otherwise (the end of the process) a change under way is waited for. ERR_TIMEOUT when the loop
+ * has not answered a second after the deadline: then the thread still hangs on to the pool, whose
+ * log will be replayed. */
 HF_MUST_CHECK int served_close(struct served *served, bool exported, uint64_t deadline_ns,
                                struct errmsg *reterr);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Everything here is the iSCSI loop's; the public functions go there with fiber_call().
  *
- * A target that lost its last LUN is taken down: initiators see it no more. Its scsi_target may still
- * have commands in a volume; it is kept as `ended` until they have come back, and reaped then. */
+ * A target that lost its last LUN is taken down: initiators see it no more. Its scsi_target may
+ * still have commands in a volume; it is kept as `ended` until they have come back, and reaped
+ * then. */
 #include "control/targets.h"
 
 #include <stdio.h>
@@ -123,8 +124,7 @@ static int new_target(struct targets *targets, const struct call *call,
     (void)snprintf(target->iqn, sizeof(target->iqn), "%s", call->record->target);
     (void)snprintf(target->pool, sizeof(target->pool), "%s", call->pool);
     target->scsi = scsi_target_new(targets->loop.env);
-    int error =
-        iscsi_target_add(targets->server, target->iqn, target->scsi, NULL, 0, call->reterr);
+    int error = iscsi_target_add(targets->server, target->iqn, target->scsi, NULL, 0, call->reterr);
     if (error != OK) {
         scsi_target_free(target->scsi);
         mem_free(target);
@@ -245,7 +245,9 @@ static void portals_fiber(void *arg) {
     struct call *call = arg;
     const char *address;
     call->list = json_array();
-    for (uint32_t i = 0; call->targets->server != NULL && (address = iscsi_portal_address(call->targets->server, i)) != NULL; i++) {
+    for (uint32_t i = 0; call->targets->server != NULL &&
+                         (address = iscsi_portal_address(call->targets->server, i)) != NULL;
+         i++) {
         (void)json_array_append_new(call->list, json_string(address));
     }
 }
@@ -321,8 +323,7 @@ void targets_free(struct targets *targets) {
 }
 
 int targets_add(struct targets *targets, const char *pool, const struct lun_record *record,
-                const struct volume_info *volume, struct volume_door *door,
-                struct errmsg *reterr) {
+                const struct volume_info *volume, struct volume_door *door, struct errmsg *reterr) {
     struct call call = {.targets = targets,
                         .pool = pool,
                         .record = record,

@@ -34,7 +34,8 @@ void watch_free(struct watch *watch) {
 
 static void note(struct watched *watched, const struct errmsg *why) {
     (void)snprintf(watched->problem, sizeof(watched->problem), "%.*s",
-                   (int)sizeof(watched->problem) - 1, why->text[0] != '\0' ? why->text : "what its path names is gone");
+                   (int)sizeof(watched->problem) - 1,
+                   why->text[0] != '\0' ? why->text : "what its path names is gone");
 }
 
 void watch_add(struct watch *watch, const char *path) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Looks at the paths of a pool's disks from time to time: a file that was unlinked, replaced or
- * truncated, a device that went. The engine learns of a disk only by doing I/O, and an unlinked file
- * goes on working until the process ends, when everything in it is gone: people have to know before.
+ * truncated, a device that went. The engine learns of a disk only by doing I/O, and an unlinked
+ * file goes on working until the process ends, when everything in it is gone: people have to know
+ * before.
  *
  * A watch has handles of its own (read-only, taking nothing) and belongs to one loop. */
 #ifndef HOLDFAST_CONTROL_WATCH_H
