@@ -90,8 +90,10 @@ struct roots_phys {
     uint64_t log_start;           /* … this LSN on */
     uint64_t log_acknowledged;    /* highest LSN known acknowledged when this was written */
     uint64_t live_blocks;         /* of all segments, for the import's own check */
+    uint64_t log_seed;            /* random, per mount: seeds the checksums of log rows, so that
+                                     nobody who can write data can write what passes for a row */
 };
-_Static_assert(sizeof(struct roots_phys) == 464, "on disk");
+_Static_assert(sizeof(struct roots_phys) == 472, "on disk");
 
 enum { SUPER_FLAG_EXPORTED = 1, SUPER_FLAG_CLEAN = 2 /* log empty: nothing to replay */ };
 
