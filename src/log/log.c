@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Writing the log: see log.h. Reading it back is in replay.c. */
+#include "log/log.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "base/sabotage.h"
+
+enum { LOG_VERSION = 1 };
+
+struct ring_slot { /* a row on a ring, oldest first */
+    struct list link;
+    uint64_t lsn;
+    uint32_t start;
+    uint32_t blocks; /* with what was skipped at the ring's end before it */
+};
+
+struct ring {
+    uint32_t head; /* next block to write */
+    uint32_t used;
+    struct list slots;
+    uint32_t rows_in_flight;
+    uint64_t turn; /* when it was chosen last */
+};
+
+struct log_row;
+
+struct row_copy {
+    struct disk_io io;
+    struct log_row *row;
+    uint32_t member;
+};
+
+struct log_row {
+    struct list link; /* in log->rows, by LSN */
+    struct log *log;
+    uint64_t lsn;
+    struct buf *buf;
+    uint32_t blocks;
+    struct list entries;
+    uint32_t copies_wanted, copies_done, copies_pending;
+    uint64_t tried; /* members that have, or had, this row */
+    bool durable, failed;
+    struct row_copy copies[POOL_DISKS_MAX];
+    uint32_t copy_count;
+};
+
+struct log {
+    struct log_options options;
+    struct pool *pool;
+    struct ring rings[POOL_DISKS_MAX];
+    struct list open; /* entries waiting for a row */
+    size_t open_bytes;
+    struct list rows; /* under way */
+    uint32_t row_count;
+    uint64_t next_lsn, committed_lsn;
+    uint64_t turn;
+    bool close_queued, settling, space_short;
+    struct env_task close_task;
+    int error;
+    struct log_counters counters;
+};
+
+static void log_close_row(struct log *log);
+static void log_commit(struct log *log);
+
+static uint32_t ring_blocks(const struct log *log) {
+    return log->pool->super.geometry.ring_blocks;
+}
+
+static size_t row_bytes_max(const struct log *log) {
+    return MIN((size_t)LOG_ROW_BYTES_MAX, (size_t)ring_blocks(log) / 4 * BLOCK_BYTES);
+}
+
+static size_t entry_bytes(const struct log_entry *e) {
+    return sizeof(struct log_record_phys) + round_up(e->header_bytes, 8) + round_up(e->data_bytes, 8);
+}
+
+uint32_t log_data_max(const struct log *log, uint32_t header_bytes) {
+    size_t fixed = sizeof(struct log_row_phys) + sizeof(struct log_record_phys) +
+                   round_up(header_bytes, 8);
+    return (uint32_t)round_down(row_bytes_max(log) - fixed, BLOCK_BYTES);
+}
+
+static void close_task_run(struct env_task *task) {
+    struct log *log = CONTAINER_OF(task, struct log, close_task);
+    log->close_queued = false;
+    log_close_row(log);
+}
+
+static void close_soon(struct log *log) {
+    if (!log->close_queued) {
+        log->close_queued = true;
+        env_defer(log->pool->env, &log->close_task);
+    }
+}
+
+struct log *log_new(const struct log_options *options) {
+    struct log *log = MEM_NEW(struct log);
+    log->options = *options;
+    log->pool = options->pool;
+    list_init(&log->open);
+    list_init(&log->rows);
+    log->next_lsn = options->generation << 32 | 1;
+    log->committed_lsn = log->next_lsn - 1;
+    log->close_task.run = close_task_run;
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        list_init(&log->rings[m].slots);
+        log->rings[m].head = (uint32_t)(options->ring_heads[m] % ring_blocks(log));
+    }
+    return log;
+}
+
+static void ring_pop(struct ring *ring) {
+    struct ring_slot *slot = CONTAINER_OF(list_pop(&ring->slots), struct ring_slot, link);
+    ring->used -= slot->blocks;
+    mem_free(slot);
+}
+
+void log_free(struct log *log) {
+    if (log == NULL) {
+        return;
+    }
+    ASSERT(list_is_empty(&log->open) && list_is_empty(&log->rows) && !log->close_queued);
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        while (!list_is_empty(&log->rings[m].slots)) {
+            ring_pop(&log->rings[m]);
+        }
+    }
+    mem_free(log);
+}
+
+/* ---- rings ---- */
+
+/* Blocks a row takes on the ring, with the skip at the end; 0: no room. */
+static uint32_t ring_room(const struct log *log, uint32_t member, uint32_t blocks) {
+    const struct ring *ring = &log->rings[member];
+    uint32_t skip = ring->head + blocks > ring_blocks(log) ? ring_blocks(log) - ring->head : 0;
+    if (ring->used + skip + blocks > ring_blocks(log) && !SABOTAGE(ring_overrun)) {
+        return 0;
+    }
+    return skip + blocks;
+}
+
+static bool ring_is_suspended(const struct log *log, uint32_t member) {
+    return disk_counters(log->pool->disks[member])->late_bytes > 0;
+}
+
+/* The least busy ring that is not in `tried`; POOL_DISKS_MAX: none. */
+static uint32_t ring_choose(const struct log *log, uint64_t tried, uint32_t blocks) {
+    uint32_t best = POOL_DISKS_MAX;
+    for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
+        if (((tried >> m) & 1) != 0 || !pool_member_in_sync(log->pool, m) ||
+            ring_is_suspended(log, m) || ring_room(log, m, blocks) == 0) {
+            continue;
+        }
+        const struct ring *r = &log->rings[m], *b = &log->rings[best % POOL_DISKS_MAX];
+        if (best == POOL_DISKS_MAX || r->rows_in_flight < b->rows_in_flight ||
+            (r->rows_in_flight == b->rows_in_flight && r->turn < b->turn)) {
+            best = m;
+        }
+    }
+    return best;
+}
+
+static void copy_done(struct disk_io *io);
+
+static void row_send(struct log_row *row, uint32_t member) {
+    struct log *log = row->log;
+    struct ring *ring = &log->rings[member];
+    struct ring_slot *slot = MEM_NEW(struct ring_slot);
+    slot->blocks = ring_room(log, member, row->blocks);
+    if (slot->blocks == 0) { /* only a sabotaged log gets here without room */
+        slot->blocks = row->blocks;
+    }
+    if (ring->head + row->blocks > ring_blocks(log)) {
+        ring->head = 0;
+        log->counters.wraps++;
+    }
+    slot->lsn = row->lsn;
+    slot->start = ring->head;
+    list_append(&ring->slots, &slot->link);
+    ring->used += slot->blocks;
+    ring->head = (ring->head + row->blocks) % ring_blocks(log);
+    ring->turn = ++log->turn;
+    ring->rows_in_flight++;
+    row->tried |= 1ull << member;
+    row->copies_pending++;
+    struct row_copy *copy = &row->copies[row->copy_count++];
+    *copy = (struct row_copy){
+        .io = {.op = ENV_IO_WRITE,
+               .durable = true,
+               .offset_bytes = (RING_START + (uint64_t)slot->start) * BLOCK_BYTES,
+               .length_bytes = (uint64_t)row->blocks * BLOCK_BYTES,
+               .buf = row->buf,
+               .deadline_ns = env_now_ns(log->pool->env) + LOG_LATE_NS,
+               .done = copy_done},
+        .row = row,
+        .member = member};
+    log->counters.bytes += copy->io.length_bytes;
+    disk_submit(log->pool->disks[member], &copy->io);
+}
+
+/* ---- closing rows ---- */
+
+static void *put_padded(uint8_t *at, const void *bytes, size_t count) {
+    memcpy(at, bytes, count);
+    memset(at + count, 0, round_up(count, 8) - count);
+    return at + round_up(count, 8);
+}
+
+static void row_fill(struct log_row *row, size_t bytes) {
+    struct log *log = row->log;
+    struct log_row_phys *h = (struct log_row_phys *)(void *)row->buf->data;
+    *h = (struct log_row_phys){.pool = log->pool->super.pool,
+                               .generation = log->options.generation,
+                               .lsn = row->lsn,
+                               .acknowledged = log->committed_lsn,
+                               .blocks = row->blocks};
+    uint8_t *at = row->buf->data + sizeof(*h);
+    LIST_FOR_EACH(link, &row->entries) {
+        struct log_entry *e = CONTAINER_OF(link, struct log_entry, link);
+        struct log_record_phys record = {
+            .type = e->type, .header_bytes = e->header_bytes, .data_bytes = e->data_bytes};
+        at = put_padded(at, &record, sizeof(record));
+        at = put_padded(at, e->header, e->header_bytes);
+        e->data_offset = (size_t)(at - row->buf->data);
+        for (uint32_t i = 0; i < e->iov_count; i++) {
+            memcpy(at, e->iov[i].iov_base, e->iov[i].iov_len);
+            at += e->iov[i].iov_len;
+        }
+        ASSERT_EQ((size_t)(at - row->buf->data), e->data_offset + e->data_bytes);
+        size_t pad = round_up(e->data_bytes, 8) - e->data_bytes;
+        memset(at, 0, pad);
+        at += pad;
+        h->records++;
+    }
+    ASSERT_EQ((size_t)(at - row->buf->data), bytes);
+    memset(at, 0, (size_t)row->blocks * BLOCK_BYTES - bytes);
+    phys_seal(h, PHYS_LOG_ROW, LOG_VERSION, (uint32_t)bytes, log->options.seed);
+}
+
+/* Whether enough rings have room for a row; else asks for a checkpoint, which makes some. */
+static bool log_has_room(struct log *log, uint32_t blocks, uint32_t copies) {
+    uint64_t tried = 0;
+    for (uint32_t i = 0; i < copies; i++) {
+        uint32_t m = ring_choose(log, tried, blocks);
+        if (m == POOL_DISKS_MAX) {
+            return false;
+        }
+        tried |= 1ull << m;
+    }
+    return true;
+}
+
+static void entries_fail(struct log *log, struct list *entries) {
+    struct list *link;
+    while ((link = list_pop(entries)) != NULL) {
+        struct log_entry *e = CONTAINER_OF(link, struct log_entry, link);
+        e->result = log->error;
+        e->done = true;
+        if (e->waiter != NULL) {
+            fiber_wake(e->waiter);
+        }
+    }
+}
+
+static uint32_t copies_wanted(const struct log *log) {
+    uint32_t wanted = MIN(log->pool->super.meta_copies, (uint32_t)LOG_COPIES_MAX);
+    return MAX(1u, MIN(wanted, pool_in_sync_count(log->pool)));
+}
+
+/* Moves entries from the open list to a new row until it is full; returns the bytes used. */
+static size_t row_gather(struct log *log, struct list *ret_entries) {
+    size_t bytes = sizeof(struct log_row_phys);
+    while (!list_is_empty(&log->open)) {
+        struct log_entry *e = CONTAINER_OF(log->open.next, struct log_entry, link);
+        if (bytes + entry_bytes(e) > row_bytes_max(log)) {
+            break;
+        }
+        bytes += entry_bytes(e);
+        list_remove(&e->link);
+        list_append(ret_entries, &e->link);
+    }
+    return bytes;
+}
+
+static size_t row_gather_bytes(const struct log *log) {
+    size_t bytes = sizeof(struct log_row_phys);
+    LIST_FOR_EACH(link, &log->open) {
+        size_t more = entry_bytes(CONTAINER_OF(link, struct log_entry, link));
+        if (bytes + more > row_bytes_max(log)) {
+            break;
+        }
+        bytes += more;
+    }
+    return bytes;
+}
+
+static void log_close_row(struct log *log) {
+    while (log->error == OK && !list_is_empty(&log->open) && log->row_count < LOG_ROWS_IN_FLIGHT) {
+        uint32_t blocks = (uint32_t)div_round_up(row_gather_bytes(log), BLOCK_BYTES);
+        uint32_t copies = copies_wanted(log);
+        log->space_short = !log_has_room(log, blocks, copies);
+        if (log->space_short) {
+            log->counters.waits_for_space++;
+            log->options.want_checkpoint(log->options.owner);
+            return; /* log_trim() comes back here */
+        }
+        struct log_row *row = MEM_NEW(struct log_row);
+        row->log = log;
+        list_init(&row->entries);
+        size_t bytes = row_gather(log, &row->entries);
+        row->lsn = log->next_lsn++;
+        row->blocks = blocks;
+        row->copies_wanted = copies;
+        row->buf = buf_new((size_t)blocks * BLOCK_BYTES);
+        row_fill(row, bytes);
+        list_append(&log->rows, &row->link);
+        log->row_count++;
+        log->counters.rows++;
+        for (uint32_t i = 0; i < copies; i++) {
+            row_send(row, ring_choose(log, row->tried, blocks));
+        }
+        if (log_ring_used_pct(log) >= 40) {
+            log->options.want_checkpoint(log->options.owner);
+        }
+    }
+    if (log->error != OK) {
+        entries_fail(log, &log->open);
+    }
+}
+
+/* ---- completion ---- */
+
+static void row_check_durable(struct log_row *row) {
+    struct log *log = row->log;
+    uint32_t wanted = MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(log->pool)));
+    bool short_ack = SABOTAGE(ack_one_copy_short) && row->copies_done + 1 >= wanted &&
+                     row->copies_done > 0;
+    if (row->copies_done >= wanted || short_ack) {
+        row->durable = true;
+    } else if (row->copies_pending == 0) { /* nowhere left to write it */
+        row->failed = true;
+        log_fail(log, ERR_IO);
+    }
+}
+
+/* A copy did not make it: another ring takes it; a late disk is expelled only if there is none. */
+static void copy_replace(struct row_copy *copy, int error) {
+    struct log_row *row = copy->row;
+    struct log *log = row->log;
+    if (error != ERR_TIMEOUT) {
+        log->counters.failed_copies++;
+        pool_expel(log->pool, copy->member, "a log row could not be written");
+    } else {
+        log->counters.late_copies++;
+    }
+    uint32_t other = ring_choose(log, row->tried, row->blocks);
+    if (other != POOL_DISKS_MAX) {
+        row_send(row, other);
+    } else if (error == ERR_TIMEOUT) {
+        pool_expel(log->pool, copy->member, "a log row was late and no other disk could take it");
+    }
+}
+
+static void row_free_if_over(struct log_row *row) {
+    if (row->copies_pending == 0 && list_is_empty(&row->link) && list_is_empty(&row->entries)) {
+        buf_unref(row->buf);
+        mem_free(row);
+    }
+}
+
+static void copy_done(struct disk_io *io) {
+    struct row_copy *copy = CONTAINER_OF(io, struct row_copy, io);
+    struct log_row *row = copy->row;
+    struct log *log = row->log;
+    log->rings[copy->member].rows_in_flight--;
+    row->copies_pending--;
+    if (io->result == OK && pool_member_in_sync(log->pool, copy->member)) {
+        row->copies_done++;
+    } else {
+        copy_replace(copy, io->result == OK ? ERR_DISK_GONE : io->result);
+    }
+    if (!list_is_empty(&row->link)) {
+        row_check_durable(row);
+        log_commit(log);
+        close_soon(log);
+    } else {
+        row_free_if_over(row); /* already committed (sabotage) or failed */
+    }
+}
+
+static void settle_fiber(void *arg) {
+    struct log *log = arg;
+    int err = pool_settle(log->pool);
+    log->settling = false;
+    if (err != OK) {
+        log_fail(log, err);
+    }
+    log_commit(log);
+    close_soon(log);
+}
+
+static void row_commit(struct log_row *row) {
+    struct log *log = row->log;
+    list_remove(&row->link);
+    log->row_count--;
+    INVARIANT(1, SABOTAGE(ack_out_of_order) || row->lsn == log->committed_lsn + 1);
+    log->committed_lsn = MAX(log->committed_lsn, row->lsn);
+    struct list *link;
+    while ((link = list_pop(&row->entries)) != NULL) {
+        struct log_entry *e = CONTAINER_OF(link, struct log_entry, link);
+        e->apply(e, row->buf, e->data_offset);
+        log->counters.entries++;
+        e->result = OK;
+        e->done = true;
+        if (e->waiter != NULL) {
+            fiber_wake(e->waiter);
+        }
+    }
+    row_free_if_over(row);
+}
+
+/* Commits what is durable, in order. What was written without an expelled disk waits until that
+ * configuration is durable. */
+static void log_commit(struct log *log) {
+    if (log->error != OK) {
+        return;
+    }
+    LIST_FOR_EACH_SAFE(link, &log->rows) {
+        struct log_row *row = CONTAINER_OF(link, struct log_row, link);
+        if (!row->durable) {
+            if (SABOTAGE(ack_out_of_order)) {
+                continue;
+            }
+            return;
+        }
+        if (!pool_is_settled(log->pool)) {
+            if (!log->settling) {
+                log->settling = true;
+                fiber_start(log->pool->env, settle_fiber, log);
+            }
+            return;
+        }
+        row_commit(row);
+    }
+}
+
+/* A lost member may have been the last copy a row waited for. */
+void log_member_lost(struct log *log, uint32_t member) {
+    (void)member;
+    LIST_FOR_EACH_SAFE(link, &log->rows) {
+        struct log_row *row = CONTAINER_OF(link, struct log_row, link);
+        uint32_t wanted = MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(log->pool)));
+        row->durable |= row->copies_done >= wanted && row->copies_pending == 0;
+    }
+    log_commit(log);
+    close_soon(log);
+}
+
+void log_fail(struct log *log, int error) {
+    if (log->error != OK) {
+        return;
+    }
+    log->error = error;
+    entries_fail(log, &log->open);
+    LIST_FOR_EACH_SAFE(link, &log->rows) {
+        struct log_row *row = CONTAINER_OF(link, struct log_row, link);
+        entries_fail(log, &row->entries);
+        list_remove(&row->link);
+        log->row_count--;
+        row_free_if_over(row);
+    }
+}
+
+/* ---- entries ---- */
+
+void log_start(struct log *log, struct log_entry *entry) {
+    ASSERT_LE(entry->header_bytes, LOG_HEADER_BYTES_MAX);
+    ASSERT_LE(sizeof(struct log_row_phys) + entry_bytes(entry), row_bytes_max(log));
+    entry->done = false;
+    entry->waiter = NULL;
+    entry->result = log->error;
+    if (log->error != OK) {
+        list_init(&entry->link);
+        entry->done = true;
+        return;
+    }
+    list_append(&log->open, &entry->link);
+    close_soon(log);
+}
+
+int log_wait(struct log *log, struct log_entry *entry) {
+    (void)log;
+    while (!entry->done) {
+        entry->waiter = fiber_self();
+        fiber_park();
+    }
+    return entry->result;
+}
+
+int log_append(struct log *log, struct log_entry *entry) {
+    log_start(log, entry);
+    return log_wait(log, entry);
+}
+
+/* ---- space ---- */
+
+uint64_t log_committed_lsn(const struct log *log) {
+    return log->committed_lsn;
+}
+
+void log_trim(struct log *log, uint64_t lsn) {
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        struct ring *ring = &log->rings[m];
+        while (!list_is_empty(&ring->slots) &&
+               CONTAINER_OF(ring->slots.next, struct ring_slot, link)->lsn < lsn) {
+            ring_pop(ring);
+        }
+    }
+    close_soon(log);
+}
+
+void log_tails(const struct log *log, uint64_t lsn, uint64_t *ret_tails) {
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        const struct ring *ring = &log->rings[m];
+        ret_tails[m] = ring->head;
+        LIST_FOR_EACH(link, &ring->slots) {
+            const struct ring_slot *slot = CONTAINER_OF(link, struct ring_slot, link);
+            if (slot->lsn >= lsn) {
+                ret_tails[m] = slot->start;
+                break;
+            }
+        }
+    }
+}
+
+uint32_t log_ring_used_pct(const struct log *log) {
+    uint32_t used = 0;
+    for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
+        used = MAX(used, log->rings[m].used);
+    }
+    return (uint32_t)((uint64_t)used * 100 / ring_blocks(log));
+}
+
+const struct log_counters *log_counters(const struct log *log) {
+    return &log->counters;
+}

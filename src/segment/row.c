@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Building and writing rows: see row.h. Reading is in read.c. */
+#include "segment/row.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "base/sabotage.h"
+#include "codec/parity.h"
+
+enum { ROW_VERSION = 1 };
+
+static uint32_t header_bytes(uint32_t blocks, uint32_t runs) {
+    return (uint32_t)round_up(sizeof(struct row_phys) + (uint64_t)runs * sizeof(struct row_run_phys) +
+                                  (uint64_t)blocks * sizeof(uint32_t),
+                              8);
+}
+
+static uint32_t header_blocks_for(uint32_t blocks, uint32_t runs) {
+    return (uint32_t)div_round_up(header_bytes(blocks, runs), BLOCK_BYTES);
+}
+
+uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs) {
+    const struct geometry *g = &table->pool->super.geometry;
+    uint32_t remaining = g->chunk_blocks - s->used_blocks;
+    uint32_t total = MIN(g->row_blocks, remaining) * s->shape.data;
+    /* Half a chunk at most, so that a row can always be moved into a segment of one data column. */
+    total = MIN(total, g->chunk_blocks / 2);
+    uint32_t header = header_blocks_for(MIN(total, (uint32_t)ROW_DATA_MAX),
+                                        many_runs ? MIN(total, (uint32_t)ROW_DATA_MAX) : 1);
+    return total <= header ? 0 : MIN(total - header, (uint32_t)ROW_DATA_MAX);
+}
+
+static uint32_t row_height(const struct segment *s, uint32_t total) {
+    return (uint32_t)div_round_up(total, s->shape.data);
+}
+
+static size_t column_bytes(const struct row *row) {
+    return (size_t)row->height * BLOCK_BYTES;
+}
+
+/* Takes [used, used + height) of every column. */
+static int row_take_room(struct row *row, struct segment *s) {
+    uint32_t height = row_height(s, row->blocks + row->header_blocks);
+    if (s->state != SEGMENT_OPEN ||
+        height > row->table->pool->super.geometry.chunk_blocks - s->used_blocks) {
+        return ERR_NO_SPACE;
+    }
+    row->segment = s;
+    row->height = height;
+    row->offset = s->used_blocks;
+    s->used_blocks += height;
+    s->pending++;
+    segment_mark_dirty(row->table, s);
+    return OK;
+}
+
+int row_new(struct segment_table *table, struct segment *s, uint32_t blocks, uint32_t run_count,
+            uint64_t generation, struct row **ret_row) {
+    ASSERT(blocks > 0 && blocks <= ROW_DATA_MAX && run_count > 0 && run_count <= blocks);
+    struct row *row = MEM_NEW(struct row);
+    row->table = table;
+    row->blocks = blocks;
+    row->run_count = run_count;
+    row->generation = generation;
+    row->header_blocks = header_blocks_for(blocks, run_count);
+    int err = row_take_room(row, s);
+    if (err != OK) {
+        mem_free(row);
+        return err;
+    }
+    row->runs = MEM_NEW_ARRAY(struct row_run_phys, run_count);
+    row->crc = MEM_NEW_ARRAY(uint32_t, blocks);
+    row->vba = MEM_NEW_ARRAY(uint64_t, blocks);
+    row->buf = buf_new((s->shape.data + (size_t)s->shape.parity) * column_bytes(row));
+    *ret_row = row;
+    return OK;
+}
+
+void row_free(struct row *row) {
+    if (row == NULL) {
+        return;
+    }
+    row->segment->pending--;
+    buf_unref(row->buf);
+    mem_free(row->runs);
+    mem_free(row->crc);
+    mem_free(row->vba);
+    mem_free(row);
+}
+
+void *row_block(const struct row *row, uint32_t i) {
+    ASSERT_LT(i, row->blocks);
+    return row->buf->data + ((size_t)row->header_blocks + i) * BLOCK_BYTES;
+}
+
+static void row_write_header(struct row *row) {
+    struct row_phys *h = (struct row_phys *)(void *)row->buf->data;
+    uint32_t length = header_bytes(row->blocks, row->run_count);
+    memset(h, 0, (size_t)row->header_blocks * BLOCK_BYTES);
+    h->uid = row->segment->uid;
+    h->generation = row->generation;
+    h->offset = row->offset;
+    h->height = row->height;
+    h->blocks = row->blocks;
+    h->header_blocks = row->header_blocks;
+    h->runs = row->run_count;
+    memcpy((void *)(uintptr_t)row_header_runs(h), row->runs, row->run_count * sizeof(*row->runs));
+    memcpy((void *)(uintptr_t)row_header_crcs(h), row->crc, row->blocks * sizeof(*row->crc));
+    phys_seal(h, PHYS_ROW, ROW_VERSION, length, row->segment->uid ^ (uint64_t)row->offset << 40);
+}
+
+void row_finish(struct row *row) {
+    const struct shape *shape = &row->segment->shape;
+    size_t used = ((size_t)row->header_blocks + row->blocks) * BLOCK_BYTES;
+    size_t data = shape->data * column_bytes(row);
+    row_write_header(row);
+    memset(row->buf->data + used, 0, data - used);
+    if (shape->parity > 0) {
+        void *columns[SEGMENT_COLUMNS_MAX];
+        uint32_t total = (uint32_t)shape->data + shape->parity;
+        for (uint32_t c = 0; c < total; c++) {
+            columns[c] = row->buf->data + c * column_bytes(row);
+        }
+        if (SABOTAGE(parity_swapped) && shape->parity == 2) {
+            void *p = columns[total - 2];
+            columns[total - 2] = columns[total - 1];
+            columns[total - 1] = p;
+        }
+        parity_generate(shape->data, shape->parity, column_bytes(row), columns);
+    }
+}
+
+struct column_write {
+    struct disk_io io;
+    struct fiber_group *group;
+};
+
+static void column_written(struct disk_io *io) {
+    struct column_write *w = CONTAINER_OF(io, struct column_write, io);
+    fiber_group_done(w->group, OK); /* each column's result is looked at one by one */
+}
+
+int row_write(struct row *row, bool durable) {
+    struct segment *s = row->segment;
+    struct column_write writes[SEGMENT_COLUMNS_MAX];
+    struct fiber_group group = FIBER_GROUP_INIT;
+    uint32_t columns = shape_columns(s->shape);
+    uint32_t per_copy = (uint32_t)s->shape.data + s->shape.parity;
+    int error = OK;
+    for (uint32_t c = 0; c < columns; c++) {
+        struct disk *disk = segment_column_disk(row->table, s, c);
+        writes[c].io.result = ERR_DISK_GONE;
+        if (disk == NULL) {
+            continue;
+        }
+        writes[c] = (struct column_write){
+            .io = {.op = ENV_IO_WRITE,
+                   .durable = durable,
+                   .offset_bytes = segment_column_block(row->table, s, c, row->offset) * BLOCK_BYTES,
+                   .length_bytes = column_bytes(row),
+                   .buf = row->buf,
+                   .buf_offset = (c % per_copy) * column_bytes(row),
+                   .done = column_written},
+            .group = &group};
+        if (!durable) {
+            s->unflushed |= 1u << c;
+        }
+        fiber_group_add(&group);
+        disk_submit(disk, &writes[c].io);
+    }
+    error = fiber_group_wait(&group);
+    for (uint32_t c = 0; c < columns; c++) {
+        if (writes[c].io.result != OK) {
+            error = ERR_IO;
+            if (pool_member_in_sync(row->table->pool, s->column[c].disk)) {
+                pool_expel(row->table->pool, s->column[c].disk,
+                           writes[c].io.result == ERR_TIMEOUT ? "a write did not come back in time"
+                                                              : "a write failed");
+            }
+        }
+    }
+    return error;
+}
+
+int row_move(struct row *row, struct segment *s) {
+    struct segment *old = row->segment;
+    struct buf *old_buf = row->buf;
+    int err = row_take_room(row, s);
+    if (err != OK) {
+        return err;
+    }
+    old->pending--;
+    row->buf = buf_new((s->shape.data + (size_t)s->shape.parity) * column_bytes(row));
+    memcpy(row->buf->data + (size_t)row->header_blocks * BLOCK_BYTES,
+           old_buf->data + (size_t)row->header_blocks * BLOCK_BYTES,
+           (size_t)row->blocks * BLOCK_BYTES);
+    buf_unref(old_buf); /* late writes of the old place hold their own references */
+    row_finish(row);
+    return OK;
+}
+
+struct placed_row *placed_row_new(struct segment *s, uint32_t blocks) {
+    struct placed_row *row = mem_alloc(sizeof(*row) + blocks * sizeof(uint32_t));
+    row->refs = 1;
+    row->segment = s;
+    row->blocks = blocks;
+    s->pending++;
+    return row;
+}
+
+struct placed_row *placed_row_ref(struct placed_row *row) {
+    row->refs++;
+    return row;
+}
+
+void placed_row_unref(struct placed_row *row) {
+    if (row != NULL && --row->refs == 0) {
+        row->segment->pending--;
+        mem_free(row);
+    }
+}

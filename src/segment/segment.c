@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The segment table: see segment.h for the theory. */
+#include "segment/segment.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+
+enum { CHUNK_FREE = 0, CHUNK_USED = 1 };
+
+struct page_phys {
+    struct header_phys header; /* seed: page number */
+    uint32_t page;
+    uint32_t slots;
+    uint8_t reserved[40];
+    struct segment_phys segment[];
+};
+_Static_assert(sizeof(struct page_phys) == 64, "on disk");
+
+enum { TABLE_VERSION = 1 };
+
+uint32_t segment_page_bytes(const struct segment_table *table) {
+    return table->pool->super.geometry.node_blocks * BLOCK_BYTES;
+}
+
+void segment_table_init(struct segment_table *table, struct pool *pool) {
+    *table = (struct segment_table){.pool = pool, .uid_next = 1};
+    list_init(&table->freeing);
+    table->slots_per_page =
+        (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) / sizeof(struct segment_phys));
+    for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        table->chunk_count[m] = pool->super.members[m].chunks;
+        table->chunk_free[m] = table->chunk_count[m];
+        table->chunk_used[m] = MEM_NEW_ARRAY(uint8_t, table->chunk_count[m] + 1);
+    }
+}
+
+void segment_table_done(struct segment_table *table) {
+    for (uint32_t i = 0; i < table->slot_count; i++) {
+        mem_free(table->slots[i]);
+    }
+    struct list *link;
+    while ((link = list_pop(&table->freeing)) != NULL) {
+        mem_free(CONTAINER_OF(link, struct segment, freeing_link));
+    }
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        mem_free(table->chunk_used[m]);
+    }
+    mem_free(table->slots);
+    mem_free(table->page_dirty);
+    *table = (struct segment_table){0};
+}
+
+static void table_grow(struct segment_table *table, uint32_t pages) {
+    if (pages <= table->page_count) {
+        return;
+    }
+    uint32_t slots = pages * table->slots_per_page;
+    table->slots = mem_realloc(table->slots, slots * sizeof(struct segment *));
+    table->page_dirty = mem_realloc(table->page_dirty, pages * sizeof(bool));
+    table->slot_count = slots;
+    for (uint32_t p = table->page_count; p < pages; p++) {
+        table->page_dirty[p] = true;
+    }
+    table->page_count = pages;
+}
+
+void segment_mark_dirty(struct segment_table *table, const struct segment *s) {
+    if (s->state != SEGMENT_FREEING) {
+        table->page_dirty[s->slot / table->slots_per_page] = true;
+    }
+}
+
+struct segment *segment_get(const struct segment_table *table, uint32_t slot) {
+    return slot < table->slot_count ? table->slots[slot] : NULL;
+}
+
+static void chunk_take(struct segment_table *table, uint32_t disk, uint32_t chunk) {
+    INVARIANT(11, table->chunk_used[disk][chunk] == CHUNK_FREE);
+    table->chunk_used[disk][chunk] = CHUNK_USED;
+    table->chunk_free[disk]--;
+    table->changes++;
+}
+
+static uint32_t chunk_find(struct segment_table *table, uint32_t disk) {
+    ASSERT_LT(0, table->chunk_free[disk]);
+    uint32_t count = table->chunk_count[disk], c = table->chunk_hint[disk];
+    while (table->chunk_used[disk][c] != CHUNK_FREE) {
+        c = c + 1 < count ? c + 1 : 0;
+    }
+    table->chunk_hint[disk] = c + 1 < count ? c + 1 : 0;
+    return c;
+}
+
+/* ---- phys ---- */
+
+void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys) {
+    bool meta = s->kind == SEGMENT_META;
+    *ret_phys = (struct segment_phys){
+        .uid = s->uid,
+        .kind = (uint8_t)s->kind,
+        .state = (uint8_t)s->state,
+        .profile = (uint8_t)s->profile,
+        .copies = s->shape.copies,
+        .data = s->shape.data,
+        .parity = s->shape.parity,
+        .degraded = s->degraded,
+        .used_blocks = meta ? 0 : s->used_blocks,
+        .live_blocks = meta ? 0 : s->live_blocks,
+        .lost = s->lost,
+    };
+    memcpy(ret_phys->column, s->column, sizeof(ret_phys->column));
+}
+
+int segment_phys_validate(const struct segment_table *table, const struct segment_phys *p) {
+    struct shape shape = {.copies = p->copies, .data = p->data, .parity = p->parity};
+    if (p->uid == 0 || (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
+        (p->state != SEGMENT_OPEN && p->state != SEGMENT_SEALED) || p->profile >= PROFILE_COUNT ||
+        p->copies == 0 || p->data == 0 || p->parity > 2 || p->copies > 8 ||
+        shape_columns(shape) > SEGMENT_COLUMNS_MAX ||
+        p->used_blocks > table->pool->super.geometry.chunk_blocks) {
+        return ERR_CORRUPT;
+    }
+    uint64_t seen = 0;
+    for (uint32_t c = 0; c < shape_columns(shape); c++) {
+        uint32_t disk = p->column[c].disk;
+        if (disk >= table->pool->super.member_count || ((seen >> disk) & 1) != 0 ||
+            p->column[c].chunk >= table->chunk_count[disk]) {
+            return ERR_CORRUPT;
+        }
+        seen |= 1ull << disk;
+    }
+    return p->lost >> shape_columns(shape) == 0 ? OK : ERR_CORRUPT;
+}
+
+int segment_restore(struct segment_table *table, uint32_t slot, const struct segment_phys *phys,
+                    struct segment **ret_segment) {
+    int err = segment_phys_validate(table, phys);
+    if (err != OK) {
+        return err;
+    }
+    if (slot >= 1u << 24) {
+        return ERR_CORRUPT;
+    }
+    table_grow(table, slot / table->slots_per_page + 1);
+    if (table->slots[slot] != NULL) {
+        *ret_segment = table->slots[slot];
+        return table->slots[slot]->uid == phys->uid ? ERR_EXISTS : ERR_CORRUPT;
+    }
+    struct shape shape = {.copies = phys->copies, .data = phys->data, .parity = phys->parity};
+    for (uint32_t c = 0; c < shape_columns(shape); c++) {
+        if (table->chunk_used[phys->column[c].disk][phys->column[c].chunk] != CHUNK_FREE) {
+            return ERR_CORRUPT;
+        }
+    }
+    struct segment *s = MEM_NEW(struct segment);
+    *s = (struct segment){.slot = slot,
+                          .uid = phys->uid,
+                          .kind = (enum segment_kind)phys->kind,
+                          .state = SEGMENT_SEALED, /* invariant 6 */
+                          .profile = (enum profile)phys->profile,
+                          .shape = shape,
+                          .degraded = phys->degraded != 0,
+                          .used_blocks = phys->used_blocks,
+                          .lost = phys->lost,
+                          .announced = true};
+    memcpy(s->column, phys->column, sizeof(s->column));
+    list_init(&s->runs);
+    list_init(&s->freeing_link);
+    for (uint32_t c = 0; c < shape_columns(shape); c++) {
+        chunk_take(table, s->column[c].disk, s->column[c].chunk);
+    }
+    table->slots[slot] = s;
+    table->page_dirty[slot / table->slots_per_page] |= phys->state != SEGMENT_SEALED;
+    table->uid_next = MAX(table->uid_next, s->uid + 1);
+    *ret_segment = s;
+    return OK;
+}
+
+void segment_page_encode(const struct segment_table *table, uint32_t page, void *ret_bytes) {
+    struct page_phys *p = ret_bytes;
+    memset(p, 0, segment_page_bytes(table));
+    p->page = page;
+    p->slots = table->slots_per_page;
+    for (uint32_t i = 0; i < table->slots_per_page; i++) {
+        const struct segment *s = table->slots[page * table->slots_per_page + i];
+        if (s != NULL) {
+            segment_to_phys(s, &p->segment[i]);
+        }
+    }
+    phys_seal(p, PHYS_TABLE_PAGE, TABLE_VERSION, segment_page_bytes(table), page);
+}
+
+int segment_page_decode(struct segment_table *table, uint32_t page, const void *bytes) {
+    const struct page_phys *p = bytes;
+    uint32_t length = segment_page_bytes(table);
+    int err = phys_check(p, PHYS_TABLE_PAGE, length, length, page);
+    if (err != OK) {
+        return err;
+    }
+    if (p->header.version != TABLE_VERSION) {
+        return ERR_UNSUPPORTED;
+    }
+    if (p->page != page || p->slots != table->slots_per_page) {
+        return ERR_CORRUPT;
+    }
+    table_grow(table, page + 1);
+    for (uint32_t i = 0; i < table->slots_per_page; i++) {
+        struct segment *s;
+        if (p->segment[i].uid == 0) {
+            continue;
+        }
+        err = segment_restore(table, page * table->slots_per_page + i, &p->segment[i], &s);
+        if (err != OK) {
+            return err == ERR_EXISTS ? ERR_CORRUPT : err;
+        }
+    }
+    table->page_dirty[page] = false;
+    for (uint32_t i = 0; i < table->slots_per_page; i++) { /* what was open is sealed now */
+        table->page_dirty[page] |= p->segment[i].state == SEGMENT_OPEN;
+    }
+    return OK;
+}
+
+/* ---- allocation ---- */
+
+static bool disk_has_room(const struct segment_table *table, uint32_t m, uint32_t keep_free) {
+    return pool_member_in_sync(table->pool, m) && table->chunk_free[m] > keep_free;
+}
+
+struct shape segment_shape(const struct segment_table *table, enum profile profile,
+                           uint32_t keep_free) {
+    uint32_t with_room = 0;
+    for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
+        with_room += disk_has_room(table, m, keep_free);
+    }
+    if (with_room == 0) {
+        return (struct shape){0};
+    }
+    struct shape shape = profile_shape(profile, with_room);
+    uint32_t wanted = MIN(profile_losses(profile), pool_in_sync_count(table->pool) - 1);
+    return (uint32_t)shape.copies - 1 + shape.parity < wanted ? (struct shape){0} : shape;
+}
+
+static uint32_t slot_find(struct segment_table *table) {
+    for (uint32_t i = 0; i < table->slot_count; i++) {
+        if (table->slots[i] == NULL) {
+            return i;
+        }
+    }
+    uint32_t slot = table->slot_count;
+    table_grow(table, table->page_count + 1);
+    return slot;
+}
+
+int segment_open(struct segment_table *table, enum segment_kind kind, enum profile profile,
+                 struct shape shape, uint32_t keep_free, struct segment **ret_segment) {
+    uint32_t columns = shape_columns(shape);
+    struct segment_column_phys chosen[SEGMENT_COLUMNS_MAX] = {0};
+    uint64_t taken = 0;
+    for (uint32_t c = 0; c < columns; c++) { /* the disk with most room that is not taken yet */
+        uint32_t best = POOL_DISKS_MAX;
+        for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
+            if (((taken >> m) & 1) == 0 && disk_has_room(table, m, keep_free) &&
+                (best == POOL_DISKS_MAX || table->chunk_free[m] > table->chunk_free[best])) {
+                best = m;
+            }
+        }
+        if (best == POOL_DISKS_MAX) {
+            return ERR_NO_SPACE;
+        }
+        taken |= 1ull << best;
+        chosen[c].disk = (uint16_t)best;
+    }
+    if (columns == 0) {
+        return ERR_NO_SPACE;
+    }
+    struct segment *s = MEM_NEW(struct segment);
+    *s = (struct segment){.slot = slot_find(table),
+                          .uid = table->uid_next++,
+                          .kind = kind,
+                          .state = SEGMENT_OPEN,
+                          .profile = profile,
+                          .shape = shape};
+    s->degraded = (uint32_t)shape.copies - 1 + shape.parity < profile_losses(profile);
+    /* Columns rotate with the slot, so that parity and row headers spread over the disks. */
+    for (uint32_t c = 0; c < columns; c++) {
+        s->column[c] = chosen[(c + s->uid) % columns];
+        s->column[c].chunk = chunk_find(table, s->column[c].disk);
+        chunk_take(table, s->column[c].disk, s->column[c].chunk);
+    }
+    list_init(&s->runs);
+    list_init(&s->freeing_link);
+    table->slots[s->slot] = s;
+    segment_mark_dirty(table, s);
+    *ret_segment = s;
+    return OK;
+}
+
+void segment_seal(struct segment_table *table, struct segment *s) {
+    if (s->state == SEGMENT_OPEN) {
+        s->state = SEGMENT_SEALED;
+        segment_mark_dirty(table, s);
+    }
+}
+
+void segment_start_freeing(struct segment_table *table, struct segment *s) {
+    ASSERT_EQ(s->state, SEGMENT_SEALED);
+    INVARIANT(8, s->live_blocks == 0 && s->pending == 0 && list_is_empty(&s->runs));
+    segment_mark_dirty(table, s);
+    table->slots[s->slot] = NULL;
+    s->state = SEGMENT_FREEING;
+    list_append(&table->freeing, &s->freeing_link);
+}
+
+void segment_release(struct segment_table *table, struct segment *s) {
+    INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0);
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        uint32_t disk = s->column[c].disk;
+        ASSERT_EQ(table->chunk_used[disk][s->column[c].chunk], CHUNK_USED);
+        table->chunk_used[disk][s->column[c].chunk] = CHUNK_FREE;
+        table->chunk_free[disk]++;
+        table->changes++;
+    }
+    list_remove(&s->freeing_link);
+    mem_free(s);
+}
+
+void segment_member_lost(struct segment_table *table, uint32_t member) {
+    for (uint32_t i = 0; i < table->slot_count; i++) {
+        struct segment *s = table->slots[i];
+        if (s == NULL) {
+            continue;
+        }
+        for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+            if (s->column[c].disk != member) {
+                continue;
+            }
+            if (s->state == SEGMENT_OPEN || ((s->unflushed >> c) & 1) != 0) {
+                s->lost |= 1u << c;
+                segment_mark_dirty(table, s);
+            }
+            segment_seal(table, s);
+        }
+    }
+}
+
+/* ---- places ---- */
+
+struct disk *segment_column_disk(const struct segment_table *table, const struct segment *s,
+                                 uint32_t column) {
+    uint32_t member = s->column[column].disk;
+    if (((s->lost >> column) & 1) != 0 || !pool_member_in_sync(table->pool, member)) {
+        return NULL;
+    }
+    return table->pool->disks[member];
+}
+
+uint64_t segment_column_block(const struct segment_table *table, const struct segment *s,
+                              uint32_t column, uint32_t block) {
+    return layout_chunk_block(&table->pool->super.geometry, s->column[column].chunk) + block;
+}
+
+/* One step of the greedy filling: takes chunks from the disks with most room, several segments at a
+ * time where there is plenty. Returns the data chunks that gives; 0: the end. */
+static uint64_t fill_step(enum profile profile, uint32_t losses, uint32_t *room, uint32_t count) {
+    uint32_t with_room = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        with_room += room[i] > 0;
+    }
+    if (with_room == 0) {
+        return 0;
+    }
+    struct shape shape = profile_shape(profile, with_room);
+    if ((uint32_t)shape.copies - 1 + shape.parity < losses) {
+        return 0;
+    }
+    uint32_t chosen[SEGMENT_COLUMNS_MAX], columns = shape_columns(shape);
+    uint64_t used = 0;
+    for (uint32_t c = 0; c < columns; c++) {
+        uint32_t best = count;
+        for (uint32_t i = 0; i < count; i++) {
+            if (((used >> i) & 1) == 0 && room[i] > 0 && (best == count || room[i] > room[best])) {
+                best = i;
+            }
+        }
+        used |= 1ull << best;
+        chosen[c] = best;
+    }
+    uint32_t step = MAX(1u, room[chosen[columns - 1]] / 64);
+    for (uint32_t c = 0; c < columns; c++) {
+        room[chosen[c]] -= step;
+    }
+    return (uint64_t)step * shape.data;
+}
+
+uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile,
+                               bool free_only) {
+    uint32_t room[POOL_DISKS_MAX];
+    uint32_t count = 0;
+    for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
+        if (pool_member_in_sync(table->pool, m)) {
+            room[count++] = free_only ? table->chunk_free[m] : table->chunk_count[m];
+        }
+    }
+    if (count == 0) {
+        return 0;
+    }
+    uint32_t losses = MIN(profile_losses(profile), count - 1);
+    uint64_t chunks = 0, more;
+    while ((more = fill_step(profile, losses, room, count)) > 0) {
+        chunks += more;
+    }
+    return chunks * table->pool->super.geometry.chunk_blocks;
+}
