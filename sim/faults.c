@@ -3,8 +3,8 @@
  *
  * The budget. A disk is *bad* while anything about it cannot be relied on: the engine has given it
  * up (for good: nothing rebuilds yet), it is gone or hangs, a block of it is not what was written
- * last and has not been rewritten or healed, a fault is armed on it, or it has had one that may have
- * made the engine give it up and we have not yet seen whether it did (*suspect*). At most
+ * last and has not been rewritten or healed, a fault is armed on it, or it has had one that may
+ * have made the engine give it up and we have not yet seen whether it did (*suspect*). At most
  * `tolerance` disks are bad at once: what the strongest volume tolerates, and never less than one
  * where there are two disks, because the pool's own metadata has that many copies more. Faults on a
  * disk that is bad already cost nothing. A volume whose profile tolerates fewer is *harmed*, from
@@ -24,8 +24,8 @@
 static const uint64_t CONSEQUENCE_NS = 45 * NS_PER_S;
 
 static bool is_armed(const struct sim_disk *disk) {
-    static const enum sim_fault kinds[] = {SIM_FAULT_LOST,       SIM_FAULT_MISDIRECTED,
-                                           SIM_FAULT_LATE,       SIM_FAULT_READ_ERROR,
+    static const enum sim_fault kinds[] = {SIM_FAULT_LOST,        SIM_FAULT_MISDIRECTED,
+                                           SIM_FAULT_LATE,        SIM_FAULT_READ_ERROR,
                                            SIM_FAULT_WRITE_ERROR, SIM_FAULT_FLUSH_ERROR};
     for (uint32_t i = 0; i < ARRAY_COUNT(kinds); i++) {
         if (sim_disk_is_armed(disk, kinds[i])) {
@@ -51,8 +51,8 @@ static void harm(struct world *w, uint32_t bad) {
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         struct world_volume *v = &w->volumes[i];
         bool created_degraded = v->created_bad != 0 && (bad & ~v->created_bad) != 0;
-        if (v->state != VOL_NONE && (created_degraded || (uint32_t)__builtin_popcount(bad) >
-                                                             profile_losses(v->profile))) {
+        if (v->state != VOL_NONE &&
+            (created_degraded || (uint32_t)__builtin_popcount(bad) > profile_losses(v->profile))) {
             v->harmed = true;
         }
     }
@@ -102,10 +102,10 @@ static void arm(struct world *w, struct sim_disk *disk, enum sim_fault fault) {
 
 static void disk_breaks(struct world *w, uint32_t index) {
     static const enum sim_fault kinds[] = {
-        SIM_FAULT_LATENT,      SIM_FAULT_LATENT,     SIM_FAULT_LATENT,    SIM_FAULT_ROT,
-        SIM_FAULT_ROT,         SIM_FAULT_ROT,        SIM_FAULT_LOST,      SIM_FAULT_LOST,
-        SIM_FAULT_MISDIRECTED, SIM_FAULT_MISDIRECTED, SIM_FAULT_LATE,     SIM_FAULT_READ_ERROR,
-        SIM_FAULT_WRITE_ERROR, SIM_FAULT_FLUSH_ERROR, SIM_FAULT_STALL,    SIM_FAULT_VANISH,
+        SIM_FAULT_LATENT,      SIM_FAULT_LATENT,      SIM_FAULT_LATENT, SIM_FAULT_ROT,
+        SIM_FAULT_ROT,         SIM_FAULT_ROT,         SIM_FAULT_LOST,   SIM_FAULT_LOST,
+        SIM_FAULT_MISDIRECTED, SIM_FAULT_MISDIRECTED, SIM_FAULT_LATE,   SIM_FAULT_READ_ERROR,
+        SIM_FAULT_WRITE_ERROR, SIM_FAULT_FLUSH_ERROR, SIM_FAULT_STALL,  SIM_FAULT_VANISH,
     };
     struct sim_disk *disk = w->disks[index];
     enum sim_fault fault = kinds[rng_below(&w->rng, ARRAY_COUNT(kinds))];
@@ -183,8 +183,8 @@ uint32_t faults_absent(struct world *w) {
 }
 
 void faults_end(struct world *w) {
-    static const enum sim_fault kinds[] = {SIM_FAULT_LOST,       SIM_FAULT_MISDIRECTED,
-                                           SIM_FAULT_LATE,       SIM_FAULT_READ_ERROR,
+    static const enum sim_fault kinds[] = {SIM_FAULT_LOST,        SIM_FAULT_MISDIRECTED,
+                                           SIM_FAULT_LATE,        SIM_FAULT_READ_ERROR,
                                            SIM_FAULT_WRITE_ERROR, SIM_FAULT_FLUSH_ERROR};
     for (uint32_t i = 0; i < w->disk_count; i++) {
         for (uint32_t k = 0; k < ARRAY_COUNT(kinds); k++) {
@@ -245,8 +245,7 @@ static void count_progress(struct world *w, uint32_t bad) {
     world_count(w, STAT_repairs, now->repairs - last->repairs);
     world_count(w, STAT_late_columns, timeouts_of(now) - last->timeouts);
     world_count(w, STAT_cleaner_moved_blocks, now->cleaner_moved_blocks - last->moved_blocks);
-    world_count(w, STAT_cleaner_freed_segments,
-                now->cleaner_freed_segments - last->freed_segments);
+    world_count(w, STAT_cleaner_freed_segments, now->cleaner_freed_segments - last->freed_segments);
     w->log_bytes += now->log_bytes - last->log_bytes;
     *last = (struct world_counted){.checkpoints = now->checkpoints,
                                    .reconstructions = now->reconstructions,

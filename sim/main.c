@@ -187,8 +187,8 @@ static void worker_died(struct shared *shared, struct worker *worker, int status
 }
 
 static int run_many(const struct options *options) {
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         perror("holdfast-sim");
         return EXIT_USAGE;
@@ -258,8 +258,18 @@ static bool range(const char *text, uint64_t *ret_first, uint64_t *ret_last) {
            number(end + 2, ret_last) && *ret_first <= *ret_last;
 }
 
-enum { OPT_SEEDS, OPT_SEED, OPT_TRACE, OPT_OPS, OPT_JOBS, OPT_TIMEOUT, OPT_STATS, OPT_REQUIRE,
-       OPT_SABOTAGE, OPT_HELP };
+enum {
+    OPT_SEEDS,
+    OPT_SEED,
+    OPT_TRACE,
+    OPT_OPS,
+    OPT_JOBS,
+    OPT_TIMEOUT,
+    OPT_STATS,
+    OPT_REQUIRE,
+    OPT_SABOTAGE,
+    OPT_HELP
+};
 
 static const struct option long_options[] = {
     {"seeds", required_argument, NULL, OPT_SEEDS},

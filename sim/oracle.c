@@ -31,7 +31,8 @@ void oracle_fill(const struct oracle_volume *volume, uint64_t sector, uint32_t v
         memset(ret_bytes, 0, ORACLE_SECTOR_BYTES);
         return;
     }
-    uint64_t h = mix(volume->identity * 0x9e3779b97f4a7c15u ^ mix(sector) ^ (uint64_t)version << 32);
+    uint64_t h =
+        mix(volume->identity * 0x9e3779b97f4a7c15u ^ mix(sector) ^ (uint64_t)version << 32);
     words[0] = (h & 0xffffffff00000000u) | version;
     words[1] = sector;
     for (int i = 2; i < WORDS; i++) {
@@ -84,8 +85,8 @@ static void node_free(struct oracle *oracle, uint32_t at) {
 
 void oracle_volume_init(struct oracle_volume *volume, struct oracle *oracle, uint64_t identity,
                         bool sync_always) {
-    *volume = (struct oracle_volume){
-        .oracle = oracle, .identity = identity, .sync_always = sync_always};
+    *volume =
+        (struct oracle_volume){.oracle = oracle, .identity = identity, .sync_always = sync_always};
 }
 
 static void list_free(struct oracle *oracle, uint32_t at) {
@@ -152,8 +153,8 @@ static uint32_t list_of(const struct oracle_page *page, uint32_t s) {
 }
 
 static bool is_durable(const struct oracle_volume *volume, const struct oracle_node *node) {
-    return node->durable || (node->answered != NEVER &&
-                             (volume->sync_always || node->answered < volume->flushed));
+    return node->durable ||
+           (node->answered != NEVER && (volume->sync_always || node->answered < volume->flushed));
 }
 
 /* A killer that is gone from the list was itself killed by something durable. */
@@ -171,9 +172,9 @@ static void list_open(struct oracle_volume *volume, struct oracle_page *page, ui
     if (list_of(page, s) != 0) {
         return;
     }
-    uint32_t at = node_new(volume->oracle, (struct oracle_node){.version = page->sector[s],
-                                                                .dead = NEVER,
-                                                                .durable = true});
+    uint32_t at =
+        node_new(volume->oracle,
+                 (struct oracle_node){.version = page->sector[s], .dead = NEVER, .durable = true});
     page->sector[s] = OPEN | at;
     page->open++;
 }

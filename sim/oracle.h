@@ -35,8 +35,8 @@ struct oracle_node {
 struct oracle_page {
     uint64_t index; /* page number within the volume */
     struct oracle_page *next_in_bucket;
-    uint32_t open;                          /* sectors with a list */
-    uint32_t sector[ORACLE_PAGE_SECTORS];   /* version, or OPEN | node index */
+    uint32_t open;                               /* sectors with a list */
+    uint32_t sector[ORACLE_PAGE_SECTORS];        /* version, or OPEN | node index */
     uint64_t used[ORACLE_PAGE_SECTORS / 8 / 64]; /* bit a block of 4096: may take space */
 };
 

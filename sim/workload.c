@@ -54,8 +54,8 @@ static double space_need_now(struct world *w) {
             continue;
         }
         struct shape shape = profile_shape(v->profile, MAX(1u, in_sync));
-        uint64_t blocks = v->thick ? MAX(v->size_bytes, v->resize_bytes) / BLOCK_BYTES
-                                   : v->oracle.used_blocks;
+        uint64_t blocks =
+            v->thick ? MAX(v->size_bytes, v->resize_bytes) / BLOCK_BYTES : v->oracle.used_blocks;
         uint64_t segments = usable_segments(w, shape_columns(shape));
         double usable = (double)(segments * shape.data * w->geometry.chunk_blocks);
         need += usable == 0 ? 1 : (double)blocks / usable;
@@ -66,8 +66,7 @@ static double space_need_now(struct world *w) {
 double workload_space_need(struct world *w) {
     uint64_t slot = env_now_ns(w->env) / SPACE_PEAK_NS;
     while (w->space_slot < slot) {
-        w->space_slot = slot - w->space_slot > SPACE_PEAKS ? slot - SPACE_PEAKS
-                                                           : w->space_slot + 1;
+        w->space_slot = slot - w->space_slot > SPACE_PEAKS ? slot - SPACE_PEAKS : w->space_slot + 1;
         w->space_peak[w->space_slot % SPACE_PEAKS] = 0;
     }
     double *now = &w->space_peak[slot % SPACE_PEAKS];
@@ -147,8 +146,8 @@ static void judge_wrong(struct op *op) {
     int status = op->request.status;
     bool refused = status == ERR_RANGE || status == ERR_NOT_FOUND || status == ERR_INVALID;
     if (!refused && !error_is_right(op, status)) {
-        op_fail(op, status == OK ? "accepted, though it lies outside the volume"
-                                 : error_name(status));
+        op_fail(op,
+                status == OK ? "accepted, though it lies outside the volume" : error_name(status));
     }
     world_count(op->world, STAT_ops_refused, refused);
 }
@@ -376,8 +375,9 @@ static struct op *op_free(struct world *w) {
 
 static enum volume_op door_op(struct world *w, enum op_kind kind) {
     static const enum volume_op ops[OP_KINDS] = {
-        VOLUME_READ,         VOLUME_WRITE,             VOLUME_FLUSH,  VOLUME_UNMAP,
-        VOLUME_WRITE_ZEROES, VOLUME_COMPARE_AND_WRITE, VOLUME_VERIFY, VOLUME_READ,
+        VOLUME_READ,   VOLUME_WRITE,        VOLUME_FLUSH,
+        VOLUME_UNMAP,  VOLUME_WRITE_ZEROES, VOLUME_COMPARE_AND_WRITE,
+        VOLUME_VERIFY, VOLUME_READ,
     };
     return kind == OP_WRONG && rng_chance(&w->rng, 1, 2) ? VOLUME_WRITE : ops[kind];
 }
@@ -521,8 +521,14 @@ static struct phase draw_phase(struct world *w) {
     enum phase_kind kind = (enum phase_kind)rng_below(rng, PHASES);
     struct phase p = {
         .volume = rng_chance(rng, 1, 2) ? NULL : live_volume(w, NULL),
-        .weights = {[OP_READ] = 30, [OP_WRITE] = 45, [OP_FLUSH] = 3, [OP_UNMAP] = 5,
-                    [OP_ZEROES] = 4, [OP_COMPARE] = 4, [OP_VERIFY] = 2, [OP_WRONG] = 1},
+        .weights = {[OP_READ] = 30,
+                    [OP_WRITE] = 45,
+                    [OP_FLUSH] = 3,
+                    [OP_UNMAP] = 5,
+                    [OP_ZEROES] = 4,
+                    [OP_COMPARE] = 4,
+                    [OP_VERIFY] = 2,
+                    [OP_WRONG] = 1},
         .depth = (uint32_t)rng_between(rng, 1, WORLD_DEPTH_MAX),
         .ops = (uint32_t)rng_between(rng, 40, 400),
         .sectors_min = 1,

@@ -13,7 +13,7 @@
 
 enum {
     OPS_MEAN = 2600,
-    IMPORTS_MAX = 12,      /* in a row that a power cut may spoil */
+    IMPORTS_MAX = 12, /* in a row that a power cut may spoil */
     CREATE_TRIES = 3,
 };
 
@@ -75,8 +75,8 @@ static void draw_disks(struct world *w) {
         struct sim_disk_options options = {
             .model = alike ? model : models[rng_below(rng, ARRAY_COUNT(models))],
             .path = path,
-            .size_bytes = (fixed + mine * w->geometry.chunk_blocks + rng_below(rng, 8)) *
-                          BLOCK_BYTES,
+            .size_bytes =
+                (fixed + mine * w->geometry.chunk_blocks + rng_below(rng, 8)) * BLOCK_BYTES,
             .scale = 256,
             .cache_off = rng_chance(rng, 1, 3),
         };
@@ -105,8 +105,8 @@ static void world_draw(struct world *w) {
     draw_disks(w);
     w->faults = rng_chance(&w->rng, 3, 4);
     w->tolerance = MIN(1u, w->disk_count - 1);
-    w->ops_target = w->options.ops != 0 ? w->options.ops
-                                        : rng_between(&w->rng, OPS_MEAN / 2, OPS_MEAN * 3 / 2);
+    w->ops_target =
+        w->options.ops != 0 ? w->options.ops : rng_between(&w->rng, OPS_MEAN / 2, OPS_MEAN * 3 / 2);
     workload_init(w);
 }
 

@@ -56,8 +56,8 @@ struct world_volume {
     uint64_t resize_bytes; /* 0: none under way */
     enum profile profile;
     bool thick, sync_standard;
-    bool harmed;           /* more disks were bad than the profile tolerates, some time */
-    uint32_t created_bad;  /* mask of the disks that were bad when it was created */
+    bool harmed;          /* more disks were bad than the profile tolerates, some time */
+    uint32_t created_bad; /* mask of the disks that were bad when it was created */
     uint32_t in_flight;
     struct oracle_volume oracle;
 };
@@ -89,9 +89,9 @@ struct op {
     uint64_t first_sector, sectors; /* written (unmap: whole blocks only) or read */
     uint32_t version, submitted;
     uint64_t started_ns;
-    bool spoilt;        /* compare: one byte of what is compared never was there */
-    bool undisturbed;   /* compare: no other write overlaps it in time and place */
-    bool known;         /* compare: all of the range could hold one thing only */
+    bool spoilt;      /* compare: one byte of what is compared never was there */
+    bool undisturbed; /* compare: no other write overlaps it in time and place */
+    bool known;       /* compare: all of the range could hold one thing only */
     uint64_t spoilt_at;
     struct iovec iov[WORLD_OP_IOVECS];
     uint8_t *bytes;
@@ -165,17 +165,17 @@ struct world {
     struct engine_limits limits;
     uint32_t tolerance; /* disks that may be bad at once */
     bool closing, crashed_before, closed_clean, exported;
-    struct engine_status status; /* as last polled */
+    struct engine_status status;  /* as last polled */
     struct world_counted counted; /* of it, what has gone into the statistics */
     uint64_t log_bytes;           /* of all engines of this world */
     uint32_t member_disk[WORLD_DISKS_MAX];
 
     /* faults */
     bool faults;
-    uint32_t missing;       /* mask: the engine has given these up, for good */
+    uint32_t missing;         /* mask: the engine has given these up, for good */
     uint32_t missing_durable; /* mask: those it had given up when it was last imported */
-    uint32_t excused;       /* mask: we gave it a reason to */
-    uint32_t suspect;       /* mask: it may have given these up, we have not looked yet */
+    uint32_t excused;         /* mask: we gave it a reason to */
+    uint32_t suspect;         /* mask: it may have given these up, we have not looked yet */
     uint64_t suspect_until_ns[WORLD_DISKS_MAX];
     bool space_ran_out;
     double space_peak[SPACE_PEAKS]; /* most that was needed, a slot for each SPACE_PEAK_NS */
@@ -227,7 +227,7 @@ const char *control_name(enum control_kind kind);
 /* workload.c */
 void workload_init(struct world *w);
 void workload_done(struct world *w);
-void workload_phase(struct world *w);      /* draws one and runs it */
+void workload_phase(struct world *w); /* draws one and runs it */
 void workload_verify(struct world *w, bool everything);
 void workload_forget(struct world *w, bool clean); /* the engine is gone */
 /* Share of the pool that is needed by what the volumes hold: the most within the last minute. */
