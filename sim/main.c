@@ -143,14 +143,15 @@ static void worker_start(struct shared *shared, struct worker *worker,
                          const struct options *options) {
     (void)fflush(stdout);
     worker->errors = memfd_create("stderr", MFD_CLOEXEC);
-    worker->pid = fork();
-    if (worker->errors < 0 || worker->pid < 0) {
+    pid_t pid = fork();
+    if (worker->errors < 0 || pid < 0) {
         perror("holdfast-sim: cannot start a worker");
         exit(EXIT_USAGE);
     }
-    if (worker->pid == 0) {
+    if (pid == 0) {
         worker_main(shared, worker, options);
     }
+    worker->pid = pid; /* in the parent only: the memory is shared */
 }
 
 /* The line of a dead worker's standard error that says why. */
