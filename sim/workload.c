@@ -231,7 +231,10 @@ static void op_judge(struct op *op) {
         return;
     }
     if (status != OK && !error_is_right(op, status)) {
-        op_fail(op, error_name(status));
+        char what[200];
+        (void)snprintf(what, sizeof(what), "%s (needed %.3f of the pool)", error_name(status),
+                       workload_space_need(op->world));
+        op_fail(op, what);
     }
     if (v->state == VOL_NONE) {
         return; /* deleted meanwhile: there is nothing to hold it against */
@@ -616,7 +619,9 @@ void workload_phase(struct world *w) {
         if (i % 16 == 0) {
             (void)workload_space_need(w);
         }
-        phase_submit(w, &p, v);
+        if (w->in_flight < p.depth) {
+            phase_submit(w, &p, v);
+        }
         if (!world_wait(w, has_room, w, env_now_ns(w->env) + ANSWER_NS, false)) {
             return;
         }
