@@ -4,9 +4,8 @@
  * When an error is right:
  * - NO_SPACE on a thin volume, when what the oracle says the volumes hold (the most within the last
  *   minute, because freed space may take that long to come back), with each profile's overhead,
- *   takes more than SPACE_SOLD of the chunks of the disks in sync, small pools being given
- *   SPACE_SLACK_CHUNKS on each disk for what the engine keeps for itself. On a thick volume never,
- *   unless disks were lost.
+ *   takes more than SPACE_FULL of what is left when the pool's own reserve (space_reserve()) is
+ *   taken off. On a thick volume never, unless disks were lost.
  * - IO, CHECKSUM, DATA_LOSS on a volume that has seen more bad disks than its profile tolerates.
  * - SHUTDOWN while the engine closes, NOT_FOUND while the volume is deleted.
  * - RANGE or NOT_FOUND where the request asked for it. */
@@ -18,23 +17,25 @@
 #include "base/math.h"
 #include "world.h"
 
-enum { SPACE_SLACK_CHUNKS = 12, VERIFY_DEPTH = 8, VERIFY_SECTORS = 512, COMPARE_SECTORS = 24 };
+enum { VERIFY_DEPTH = 8, VERIFY_SECTORS = 512, COMPARE_SECTORS = 24 };
 
-static const double SPACE_SOLD = 0.6;
+static const double SPACE_FULL = 0.85;
 static const uint64_t ANSWER_NS = 60 * NS_PER_S;
 
 /* ---- space ---- */
 
-/* Chunks that segments of `columns` columns can use on the disks in sync. */
+static uint64_t chunks_of(struct world *w, uint32_t disk) {
+    uint64_t blocks = sim_disk_size_bytes(w->disks[disk]) / BLOCK_BYTES;
+    return (w->missing >> disk & 1) != 0 ? 0 : layout_chunk_count(&w->geometry, blocks);
+}
+
+/* Segments of `columns` columns that the disks in sync could hold. */
 static uint64_t usable_segments(struct world *w, uint32_t columns) {
     uint64_t low = 0, high = 1 << 20;
     while (low < high) {
         uint64_t middle = (low + high + 1) / 2, sum = 0;
         for (uint32_t i = 0; i < w->disk_count; i++) {
-            uint64_t blocks = sim_disk_size_bytes(w->disks[i]) / BLOCK_BYTES;
-            uint64_t chunks = layout_chunk_count(&w->geometry, blocks);
-            chunks -= MIN(chunks, (uint64_t)SPACE_SLACK_CHUNKS);
-            sum += (w->missing >> i & 1) != 0 ? 0 : MIN(chunks, middle);
+            sum += MIN(chunks_of(w, i), middle);
         }
         if (sum >= middle * columns) {
             low = middle;
@@ -45,9 +46,32 @@ static uint64_t usable_segments(struct world *w, uint32_t columns) {
     return low;
 }
 
+/* What a pool may keep for itself: an eighth, or, if more, three chunks for each column of each
+ * profile in use (written to, being cleaned, cold), its metadata, and room for what is dirty. */
+static double space_reserve(struct world *w) {
+    bool in_use[PROFILE_COUNT] = {[PROFILE_RAID1] = true, [PROFILE_RAID1_3] = true};
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
+    uint64_t chunks = 0, kept = 18, widest = 1;
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        chunks += chunks_of(w, i);
+    }
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        in_use[w->volumes[i].profile] |= w->volumes[i].state != VOL_NONE;
+    }
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        uint64_t columns = shape_columns(profile_shape((enum profile)p, MAX(1u, in_sync)));
+        kept += in_use[p] ? 3 * columns : 0;
+        widest = in_use[p] ? MAX(widest, columns) : widest;
+    }
+    uint64_t chunk_bytes = (uint64_t)w->geometry.chunk_blocks * BLOCK_BYTES;
+    kept += 2 * widest + 3 * div_round_up(w->limits.dirty_bytes, chunk_bytes);
+    return chunks == 0 ? 1 : MAX(0.12, (double)kept / (double)chunks + 0.06);
+}
+
+/* Relative to what may be sold: 1 is when the pool must be full. */
 static double space_need_now(struct world *w) {
     uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
-    double need = 0;
+    double need = 0, sold = 1 - space_reserve(w);
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         struct world_volume *v = &w->volumes[i];
         if (v->state == VOL_NONE) {
@@ -60,7 +84,7 @@ static double space_need_now(struct world *w) {
         double usable = (double)(segments * shape.data * w->geometry.chunk_blocks);
         need += usable == 0 ? 1 : (double)blocks / usable;
     }
-    return need;
+    return sold <= 0.05 ? 10 : need / sold;
 }
 
 double workload_space_need(struct world *w) {
@@ -82,7 +106,7 @@ static bool space_may_be_out(struct world *w, const struct world_volume *v) {
     if (v->thick) {
         return (w->missing | v->created_bad) != 0;
     }
-    return workload_space_need(w) > SPACE_SOLD;
+    return workload_space_need(w) > SPACE_FULL;
 }
 
 /* ---- answers ---- */

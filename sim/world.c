@@ -50,7 +50,6 @@ static void draw_limits(struct world *w) {
     w->limits = (struct engine_limits){
         .read_cache_bytes = (uint64_t)rng_between(rng, 1, 32) << 17,
         .node_cache_bytes = (uint64_t)rng_between(rng, 2, 32) << 16,
-        .dirty_bytes = (uint64_t)rng_between(rng, 2, 32) << 18,
         .checkpoint_ms = (uint32_t)rng_between(rng, 1, 30) * 1000,
         .requests = (uint32_t)rng_between(rng, 2, 40),
         .disk_deadline_ns = rng_between(rng, 4, 6) * NS_PER_S,
@@ -65,7 +64,8 @@ static void draw_disks(struct world *w) {
         w->disk_count = (uint32_t)rng_between(rng, 3, 6);
     }
     bool alike = rng_chance(rng, 1, 2);
-    uint64_t chunks = rng_between(rng, 24, 120);
+    /* Few disks need more each, for what the engine keeps for itself. */
+    uint64_t chunks = rng_between(rng, 40, 140) + 120 / w->disk_count;
     const char *model = models[rng_below(rng, ARRAY_COUNT(models))];
     for (uint32_t i = 0; i < w->disk_count; i++) {
         char path[16];
@@ -103,6 +103,11 @@ static void world_draw(struct world *w) {
     draw_geometry(w);
     draw_limits(w);
     draw_disks(w);
+    uint64_t pool_bytes = 0;
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        pool_bytes += sim_disk_size_bytes(w->disks[i]);
+    }
+    w->limits.dirty_bytes = MAX((uint64_t)1 << 20, pool_bytes / rng_between(&w->rng, 20, 80));
     w->faults = rng_chance(&w->rng, 3, 4);
     w->tolerance = MIN(1u, w->disk_count - 1);
     w->ops_target =
