@@ -36,8 +36,8 @@ enum profile node_profile(const struct engine *e, enum profile profile) {
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
                                enum profile profile, uint32_t keep_free, int *ret_error) {
     const struct geometry *g = &e->pool->super.geometry;
-    if (s->segment != NULL && (s->segment->state != SEGMENT_OPEN ||
-                               s->segment->used_blocks >= g->chunk_blocks)) {
+    if (s->segment != NULL &&
+        (s->segment->state != SEGMENT_OPEN || s->segment->used_blocks >= g->chunk_blocks)) {
         segment_seal(&e->table, s->segment);
         s->segment = NULL;
     }
@@ -75,7 +75,8 @@ static struct stream *job_stream(struct engine *e, const struct row_job *job) {
 static int job_place(struct engine *e, struct row_job *job, struct row **row) {
     for (int attempt = 0; attempt < 3; attempt++) {
         int err = OK;
-        struct segment *s = stream_segment(e, job_stream(e, job), SEGMENT_DATA, job->profile, 0, &err);
+        struct segment *s =
+            stream_segment(e, job_stream(e, job), SEGMENT_DATA, job->profile, 0, &err);
         if (s == NULL) {
             return err;
         }
@@ -226,8 +227,8 @@ int builder_add(struct engine *e, struct builder *b, const void *data, struct bu
     }
     struct row_job *job = b->job;
     struct row_run_phys *run = job->run_count > 0 ? &job->run[job->run_count - 1] : NULL;
-    if (run != NULL && run->volume == volume && run->kind == b->kind &&
-        b->kind == ROW_OWNER_DATA && run->offset + run->count == offset) {
+    if (run != NULL && run->volume == volume && run->kind == b->kind && b->kind == ROW_OWNER_DATA &&
+        run->offset + run->count == offset) {
         run->count = (uint16_t)(run->count + count);
     } else {
         job->run[job->run_count++] = (struct row_run_phys){.vba = b->vba_next,

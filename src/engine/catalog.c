@@ -155,7 +155,8 @@ struct buf *catalog_encode(const struct engine *e, uint32_t *ret_bytes) {
     return buf;
 }
 
-static int catalog_decode_configs(struct engine *e, const uint8_t *at, size_t left, uint32_t count) {
+static int catalog_decode_configs(struct engine *e, const uint8_t *at, size_t left,
+                                  uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         struct config_phys p;
         if (left < sizeof(p)) {

@@ -71,8 +71,9 @@ static int node_read(struct tree_store *store, const struct tree_ptr_phys *ptr,
             err = ERR_CORRUPT;
         }
         for (uint32_t i = 0; i < blocks && err == OK; i++) {
-            checks[i] = (struct row_check){
-                .vba = ptr->address + i, .crc = row_header_crcs(h)[place.index - h->header_blocks + i]};
+            checks[i] =
+                (struct row_check){.vba = ptr->address + i,
+                                   .crc = row_header_crcs(h)[place.index - h->header_blocks + i]};
         }
         if (err == OK) {
             err = row_read(&e->table, &place, blocks, checks, buf, 0, &e->row_counters, NULL);
@@ -119,8 +120,8 @@ void volume_store_init(struct volume *v) {
                                    .is_cached = node_is_cached,
                                    .write = node_write,
                                    .free = node_free,
-                                   .node_bytes = v->engine->pool->super.geometry.node_blocks *
-                                                 BLOCK_BYTES};
+                                   .node_bytes =
+                                       v->engine->pool->super.geometry.node_blocks * BLOCK_BYTES};
     v->tree = (struct tree){.root = v->phys.tree,
                             .kind = TREE_EXTENTS,
                             .value_bytes = sizeof(struct tree_extent),
@@ -176,8 +177,8 @@ static bool batch_next(void *ctx, struct tree_op *ret_op) {
     struct volume_batch *b = ctx;
     if (b->delete_all) {
         b->delete_all = false;
-        *ret_op = (struct tree_op){
-            .kind = TREE_DELETE, .count = b->v->phys.size_bytes / BLOCK_BYTES};
+        *ret_op =
+            (struct tree_op){.kind = TREE_DELETE, .count = b->v->phys.size_bytes / BLOCK_BYTES};
         return true;
     }
     if (b->error != OK) {
@@ -191,8 +192,8 @@ static bool batch_next(void *ctx, struct tree_op *ret_op) {
         }
         if (b->x->kind == OVERLAY_HOLE) {
             b->done = b->x->count;
-            *ret_op = (struct tree_op){
-                .kind = TREE_DELETE, .key = b->x->start, .count = b->x->count};
+            *ret_op =
+                (struct tree_op){.kind = TREE_DELETE, .key = b->x->start, .count = b->x->count};
             return true;
         }
     }
@@ -278,10 +279,8 @@ static int rewrite_map(struct engine *e, struct tree_root_phys *root) {
 static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
     struct map_batch b = {0};
     b.runs = map_take_dirty(&e->map, &b.count);
-    struct tree_batch batch = {.next = map_batch_next,
-                               .freed = map_batch_freed,
-                               .ctx = &b,
-                               .put_count = b.count};
+    struct tree_batch batch = {
+        .next = map_batch_next, .freed = map_batch_freed, .ctx = &b, .put_count = b.count};
     int err = tree_merge(&e->map_tree, &batch, ret_root);
     for (uint64_t i = 0; i < b.count; i++) {
         if (b.runs[i]->live_count == 0) {
@@ -372,8 +371,8 @@ static bool flush_disks(struct engine *e) {
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         jobs[m].io.result = OK;
         if (pool_member_in_sync(e->pool, m) && !SABOTAGE(flush_omitted)) {
-            jobs[m] = (struct flush_job){.io = {.op = ENV_IO_FLUSH, .done = flush_done},
-                                         .group = &group};
+            jobs[m] =
+                (struct flush_job){.io = {.op = ENV_IO_FLUSH, .done = flush_done}, .group = &group};
             fiber_group_add(&group);
             disk_submit(e->pool->disks[m], &jobs[m].io);
         }
@@ -416,7 +415,8 @@ static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
     return ERR_IO;
 }
 
-static void install(struct engine *e, const struct new_roots *roots, const struct roots_phys *super) {
+static void install(struct engine *e, const struct new_roots *roots,
+                    const struct roots_phys *super) {
     for (uint32_t i = 0; i < roots->count; i++) {
         roots->volume[i]->tree.root = roots->root[i];
     }

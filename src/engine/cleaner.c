@@ -2,11 +2,12 @@
 /* The cleaner: room out of segments that are mostly dead.
  *
  * It runs inside a checkpoint, after the merges have cleared live bits, when free chunks are fewer
- * than a part of what the pool keeps unsold. Greedy: the segments with the fewest live blocks first,
- * several at once, of one profile at a time, and only if what survives needs fewer segments than it
- * leaves (a batch frees at least one segment net: closing a part-filled row after each victim would
- * go round for ever). Survivors of a run stay together; they keep their vbas, so only the map learns
- * of the move, and the checkpoint commits it. Blocks are verified before they are moved.
+ * than a part of what the pool keeps unsold. Greedy: the segments with the fewest live blocks
+ * first, several at once, of one profile at a time, and only if what survives needs fewer segments
+ * than it leaves (a batch frees at least one segment net: closing a part-filled row after each
+ * victim would go round for ever). Survivors of a run stay together; they keep their vbas, so only
+ * the map learns of the move, and the checkpoint commits it. Blocks are verified before they are
+ * moved.
  *
  * A segment with a block that cannot be read is left alone. */
 #include <stdlib.h>
@@ -58,7 +59,8 @@ uint32_t cleaner_wanted_segments(const struct engine *e) {
 
 static int compare_live(const void *a, const void *b) {
     const struct segment *x = *(struct segment *const *)a, *y = *(struct segment *const *)b;
-    uint64_t l = (uint64_t)x->live_blocks * y->shape.data, r = (uint64_t)y->live_blocks * x->shape.data;
+    uint64_t l = (uint64_t)x->live_blocks * y->shape.data,
+             r = (uint64_t)y->live_blocks * x->shape.data;
     return l != r ? (l > r) - (l < r) : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
@@ -96,8 +98,7 @@ static uint64_t choose_victims(struct engine *e, enum profile p, uint64_t wanted
         if (live > budget) {
             break;
         }
-        uint64_t needs = div_round_up(live, yield) *
-                         shape_columns(segment_shape(&e->table, p, 0));
+        uint64_t needs = div_round_up(live, yield) * shape_columns(segment_shape(&e->table, p, 0));
         net = chunks > needs ? chunks - needs : 0;
         if (net > best_net) {
             best_net = net;

@@ -95,6 +95,7 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     }
     struct pool *pool = e->pool;
     e->pool->expelled = NULL;
+    log_quiesce(e->log);
     pool_close(pool);
     engine_free(e);
     return err;
@@ -181,7 +182,8 @@ static int volume_options_check(struct engine *e, const struct volume_options *o
     if (!name_is_valid(o->name)) {
         return errmsg_set(reterr, ERR_INVALID,
                           "'%s' is not a volume name: a letter, then letters, digits, '_', '.' or "
-                          "'-', at most %d characters", o->name, POOL_NAME_MAX);
+                          "'-', at most %d characters",
+                          o->name, POOL_NAME_MAX);
     }
     if (volume_by_name(e, o->name) != NULL) {
         return errmsg_set(reterr, ERR_EXISTS, "volume %s exists already", o->name);
@@ -200,9 +202,10 @@ static int volume_options_check(struct engine *e, const struct volume_options *o
                           e->pool->super.name, disks);
     }
     if (o->thick && space_can_promise(e, o->profile, size / BLOCK_BYTES) != OK) {
-        return errmsg_set(reterr, ERR_NO_SPACE,
-                          "pool %s has no room to reserve all of volume %s: make it smaller or thin",
-                          e->pool->super.name, o->name);
+        return errmsg_set(
+            reterr, ERR_NO_SPACE,
+            "pool %s has no room to reserve all of volume %s: make it smaller or thin",
+            e->pool->super.name, o->name);
     }
     return OK;
 }
@@ -225,8 +228,10 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
             err = meta_strengthen(e);
         }
         if (err != OK) {
-            return errmsg_set(reterr, err, "the pool's metadata could not be made redundant enough "
-                              "for %s (%s)", profile_name(o->profile), error_text(err));
+            return errmsg_set(reterr, err,
+                              "the pool's metadata could not be made redundant enough "
+                              "for %s (%s)",
+                              profile_name(o->profile), error_text(err));
         }
     }
     if (err != OK) {
@@ -236,8 +241,9 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
                             .size_bytes = size,
                             .block_bytes = o->block_bytes != 0 ? o->block_bytes : SECTOR_BYTES,
                             .profile = (uint16_t)o->profile,
-                            .flags = (uint16_t)((o->thick ? VOLUME_FLAG_THICK : 0) |
-                                                (o->sync_standard ? VOLUME_FLAG_SYNC_STANDARD : 0))};
+                            .flags =
+                                (uint16_t)((o->thick ? VOLUME_FLAG_THICK : 0) |
+                                           (o->sync_standard ? VOLUME_FLAG_SYNC_STANDARD : 0))};
     env_random(e->env, &p.uuid, sizeof(p.uuid));
     (void)snprintf(p.name, sizeof(p.name), "%s", o->name);
     err = change_log(e, RECORD_VOLUME, &p, sizeof(p), NULL, 0, volume_created);
@@ -277,7 +283,8 @@ int engine_volume_delete(struct engine *e, const char *name, struct errmsg *rete
     uint64_t id = v->phys.id;
     err = change_log(e, RECORD_VOLUME_DELETE, &id, sizeof(id), NULL, 0, volume_deleted);
     if (err != OK) {
-        return errmsg_set(reterr, err, "volume %s could not be deleted (%s)", name, error_text(err));
+        return errmsg_set(reterr, err, "volume %s could not be deleted (%s)", name,
+                          error_text(err));
     }
     checkpoint_want(e); /* its space comes back with this one */
     return OK;
@@ -311,7 +318,8 @@ int engine_volume_resize(struct engine *e, const char *name, uint64_t size_bytes
     size_bytes = round_up(size_bytes, BLOCK_BYTES);
     if (size_bytes < v->phys.size_bytes || size_bytes > 64ull << 40) {
         return errmsg_set(reterr, ERR_RANGE,
-                          "a volume can only grow, to at most 64 TiB: %s is %" PRIu64 " bytes large",
+                          "a volume can only grow, to at most 64 TiB: %s is %" PRIu64
+                          " bytes large",
                           name, v->phys.size_bytes);
     }
     uint64_t more = (size_bytes - v->phys.size_bytes) / BLOCK_BYTES;
@@ -384,8 +392,8 @@ static int config_name(const char *kind, const char *id, uint32_t bytes, struct 
                        struct errmsg *reterr) {
     if (kind[0] == '\0' || strlen(kind) > CONFIG_KIND_MAX || strlen(id) > CONFIG_ID_MAX ||
         bytes > CONFIG_BLOB_MAX) {
-        return errmsg_set(reterr, ERR_INVALID, "configuration record %.40s/%.40s is too large", kind,
-                          id);
+        return errmsg_set(reterr, ERR_INVALID, "configuration record %.40s/%.40s is too large",
+                          kind, id);
     }
     *ret = (struct config_phys){.blob_bytes = bytes};
     (void)snprintf(ret->kind, sizeof(ret->kind), "%s", kind);
@@ -407,8 +415,9 @@ int engine_config_set(struct engine *e, const char *kind, const char *id, const 
         return err;
     }
     err = change_log(e, RECORD_CONFIG, &p, sizeof(p), blob, bytes, config_set_applied);
-    return err == OK ? OK : errmsg_set(reterr, err, "the change could not be stored (%s)",
-                                       error_text(err));
+    return err == OK
+               ? OK
+               : errmsg_set(reterr, err, "the change could not be stored (%s)", error_text(err));
 }
 
 int engine_config_delete(struct engine *e, const char *kind, const char *id,
@@ -422,8 +431,9 @@ int engine_config_delete(struct engine *e, const char *kind, const char *id,
         return err;
     }
     err = change_log(e, RECORD_CONFIG_DELETE, &p, sizeof(p), NULL, 0, config_deleted);
-    return err == OK ? OK : errmsg_set(reterr, err, "the change could not be stored (%s)",
-                                       error_text(err));
+    return err == OK
+               ? OK
+               : errmsg_set(reterr, err, "the change could not be stored (%s)", error_text(err));
 }
 
 void engine_config_each(struct engine *e, const char *kind,
@@ -477,7 +487,8 @@ static void status_health(const struct engine *e, struct engine_status *st) {
         health = "degraded";
         (void)snprintf(st->advice, sizeof(st->advice),
                        "%u of %u disks are missing or were expelled; data with redundancy is "
-                       "served, see the disks for the reason", missing, st->disk_count);
+                       "served, see the disks for the reason",
+                       missing, st->disk_count);
     }
     (void)snprintf(st->health, sizeof(st->health), "%s", health);
 }
@@ -560,7 +571,8 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
         for (uint32_t l = 0; l < v->tree.root.levels; l++) {
-            ret_counters->tree_height = MAX(ret_counters->tree_height, v->tree.root.level[l].height + 1);
+            ret_counters->tree_height =
+                MAX(ret_counters->tree_height, v->tree.root.level[l].height + 1);
             ret_counters->tree_levels = MAX(ret_counters->tree_levels, v->tree.root.levels);
         }
     }

@@ -28,8 +28,9 @@ static struct volume *record_volume(struct engine *e, uint64_t id) {
 }
 
 static int range_validate(const struct volume *v, uint64_t block, uint64_t count) {
-    return count > 0 && range_is_within(block, count, v->phys.size_bytes / BLOCK_BYTES) ? OK
-                                                                                        : ERR_CORRUPT;
+    return count > 0 && range_is_within(block, count, v->phys.size_bytes / BLOCK_BYTES)
+               ? OK
+               : ERR_CORRUPT;
 }
 
 static int replay_write(struct engine *e, const void *header, uint32_t bytes, struct buf *row,
@@ -231,10 +232,9 @@ static int load_map(struct engine *e, struct errmsg *reterr) {
         return errmsg_set(reterr, err, "the map of the pool cannot be read (%s)", error_text(err));
     }
     if (e->map.live_blocks != e->roots.live_blocks) {
-        return errmsg_set(reterr, ERR_CORRUPT,
-                          "the map holds %llu live blocks where the superblock says %llu",
-                          (unsigned long long)e->map.live_blocks,
-                          (unsigned long long)e->roots.live_blocks);
+        return errmsg_set(
+            reterr, ERR_CORRUPT, "the map holds %llu live blocks where the superblock says %llu",
+            (unsigned long long)e->map.live_blocks, (unsigned long long)e->roots.live_blocks);
     }
     return OK;
 }
@@ -257,7 +257,8 @@ int engine_load(struct engine *e, struct errmsg *reterr) {
         buf_unref(catalog);
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the catalog of volumes cannot be read (%s)", error_text(err));
+        return errmsg_set(reterr, err, "the catalog of volumes cannot be read (%s)",
+                          error_text(err));
     }
     return OK;
 }
@@ -287,7 +288,8 @@ static void tick(struct env_timer *timer) {
     fiber_queue_wake_all(&e->work);
 }
 
-struct engine *engine_alloc(struct env *env, struct pool *pool, const struct engine_limits *limits) {
+struct engine *engine_alloc(struct env *env, struct pool *pool,
+                            const struct engine_limits *limits) {
     struct engine *e = MEM_NEW(struct engine);
     e->door = (struct volume_door){.env = env, .dispatch = request_dispatch};
     e->env = env;
@@ -437,8 +439,10 @@ int engine_import(struct env *env, const struct engine_import_options *options,
     struct engine *e = engine_alloc(env, pool, &options->limits);
     err = import_run(e, options, &p, reterr);
     if (err != OK) {
-        engine_free(e);
+        pool->expelled = NULL;
+        log_quiesce(e->log);
         pool_close(pool);
+        engine_free(e);
         return err;
     }
     *ret_engine = e;

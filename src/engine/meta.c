@@ -8,7 +8,8 @@
  *
  * Order within a checkpoint: map nodes first; then segments that became empty leave the table; then
  * room is taken for all pages that changed, for the catalog and the directory (taking room may open
- * a segment, which changes one more page: so until nothing changes); only then are the pages encoded.
+ * a segment, which changes one more page: so until nothing changes); only then are the pages
+ * encoded.
  */
 #include <string.h>
 
@@ -39,7 +40,8 @@ int meta_alloc(struct engine *e, uint32_t blocks, struct meta_object *ret_object
             return err;
         }
         if (blocks <= e->pool->super.geometry.chunk_blocks - s->used_blocks) {
-            *ret_object = (struct meta_object){.segment = s, .offset = s->used_blocks, .blocks = blocks};
+            *ret_object =
+                (struct meta_object){.segment = s, .offset = s->used_blocks, .blocks = blocks};
             s->used_blocks += blocks;
             s->live_blocks += blocks;
             return OK;
@@ -93,7 +95,8 @@ void meta_write(struct engine *e, const struct meta_object *object, struct buf *
         }
         job->copy[c] = (struct meta_copy){
             .io = {.op = ENV_IO_WRITE,
-                   .offset_bytes = segment_column_block(&e->table, s, c, object->offset) * BLOCK_BYTES,
+                   .offset_bytes =
+                       segment_column_block(&e->table, s, c, object->offset) * BLOCK_BYTES,
                    .length_bytes = (uint64_t)object->blocks * BLOCK_BYTES,
                    .buf = buf,
                    .done = meta_copy_done},
@@ -147,11 +150,13 @@ int meta_read_direct(struct engine *e, const struct direct_phys *direct, struct 
             continue;
         }
         uint64_t at = (layout_chunk_block(&e->pool->super.geometry, direct->chunk_copy[i]) +
-                       direct->offset_blocks) * BLOCK_BYTES;
+                       direct->offset_blocks) *
+                      BLOCK_BYTES;
         error = disk_read(disk, at, buf->bytes, buf, 0);
-        if (error == OK && crc32c_seeded(direct->checkpoint, buf->data, direct->length_bytes) !=
-                               direct->crc) {
-            disk_note(disk, DISK_ERROR_CHECKSUM, at, buf->bytes, "metadata does not match its checksum");
+        if (error == OK &&
+            crc32c_seeded(direct->checkpoint, buf->data, direct->length_bytes) != direct->crc) {
+            disk_note(disk, DISK_ERROR_CHECKSUM, at, buf->bytes,
+                      "metadata does not match its checksum");
             e->row_counters.checksum_errors++;
             error = ERR_CHECKSUM;
         }
@@ -161,10 +166,12 @@ int meta_read_direct(struct engine *e, const struct direct_phys *direct, struct 
         if ((bad_copies >> i) & 1) { /* put right what was read wrongly */
             struct disk *disk = e->pool->disks[direct->disk[i]];
             uint64_t at = (layout_chunk_block(&e->pool->super.geometry, direct->chunk_copy[i]) +
-                           direct->offset_blocks) * BLOCK_BYTES;
+                           direct->offset_blocks) *
+                          BLOCK_BYTES;
             if (disk_write(disk, at, buf->bytes, buf, 0, false) == OK) {
                 e->row_counters.repairs++;
-                disk_note(disk, DISK_ERROR_REPAIRED, at, buf->bytes, "metadata rewritten from a copy");
+                disk_note(disk, DISK_ERROR_REPAIRED, at, buf->bytes,
+                          "metadata rewritten from a copy");
             }
         }
     }
@@ -223,7 +230,8 @@ static int map_node_read(struct tree_store *store, const struct tree_ptr_phys *p
     struct segment *s = segment_get(&e->table, (uint32_t)(ptr->address >> 32));
     uint32_t offset = (uint32_t)ptr->address;
     if (s == NULL || s->kind != SEGMENT_META ||
-        !range_is_within(offset, store->node_bytes / BLOCK_BYTES, e->pool->super.geometry.chunk_blocks)) {
+        !range_is_within(offset, store->node_bytes / BLOCK_BYTES,
+                         e->pool->super.geometry.chunk_blocks)) {
         return ERR_CORRUPT;
     }
     struct buf *buf = buf_new(store->node_bytes);
@@ -237,7 +245,8 @@ static int map_node_read(struct tree_store *store, const struct tree_ptr_phys *p
         uint64_t at = segment_column_block(&e->table, s, c, offset) * BLOCK_BYTES;
         error = disk_read(disk, at, buf->bytes, buf, 0);
         if (error == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc) {
-            disk_note(disk, DISK_ERROR_CHECKSUM, at, buf->bytes, "a map node does not match its checksum");
+            disk_note(disk, DISK_ERROR_CHECKSUM, at, buf->bytes,
+                      "a map node does not match its checksum");
             e->row_counters.checksum_errors++;
             error = ERR_CHECKSUM;
         }
@@ -249,7 +258,8 @@ static int map_node_read(struct tree_store *store, const struct tree_ptr_phys *p
         if (((bad >> c) & 1) != 0 && disk != NULL &&
             disk_write(disk, at, buf->bytes, buf, 0, false) == OK) {
             e->row_counters.repairs++;
-            disk_note(disk, DISK_ERROR_REPAIRED, at, buf->bytes, "a map node was rewritten from a copy");
+            disk_note(disk, DISK_ERROR_REPAIRED, at, buf->bytes,
+                      "a map node was rewritten from a copy");
         }
     }
     if (error != OK) {
@@ -261,7 +271,8 @@ static int map_node_read(struct tree_store *store, const struct tree_ptr_phys *p
     return OK;
 }
 
-static int map_node_write(struct tree_store *store, struct buf *node, struct tree_ptr_phys *ret_ptr) {
+static int map_node_write(struct tree_store *store, struct buf *node,
+                          struct tree_ptr_phys *ret_ptr) {
     struct engine *e = CONTAINER_OF(store, struct engine, map_store);
     struct meta_object object;
     int err = meta_alloc(e, store->node_bytes / BLOCK_BYTES, &object);
@@ -285,11 +296,12 @@ static void map_node_free(struct tree_store *store, const struct tree_ptr_phys *
 }
 
 void meta_store_init(struct engine *e) {
-    e->map_store = (struct tree_store){.read = map_node_read,
-                                       .is_cached = map_node_is_cached,
-                                       .write = map_node_write,
-                                       .free = map_node_free,
-                                       .node_bytes = e->pool->super.geometry.node_blocks * BLOCK_BYTES};
+    e->map_store =
+        (struct tree_store){.read = map_node_read,
+                            .is_cached = map_node_is_cached,
+                            .write = map_node_write,
+                            .free = map_node_free,
+                            .node_bytes = e->pool->super.geometry.node_blocks * BLOCK_BYTES};
     e->map_tree = (struct tree){.root = e->roots.map,
                                 .kind = TREE_MAP,
                                 .value_bytes = sizeof(struct map_value_phys),
@@ -321,7 +333,7 @@ static void free_empty_segments(struct engine *e) {
     }
 }
 
-struct table_write { /* what one call of meta_write_tables() places */
+struct table_write {          /* what one call of meta_write_tables() places */
     struct meta_object *page; /* by page; blocks 0: unchanged */
     uint32_t room;
     struct meta_object catalog, directory;
@@ -330,7 +342,8 @@ struct table_write { /* what one call of meta_write_tables() places */
 };
 
 static uint32_t directory_bytes(const struct engine *e) {
-    return (uint32_t)(sizeof(struct directory_phys) + e->table.page_count * sizeof(struct direct_phys));
+    return (uint32_t)(sizeof(struct directory_phys) +
+                      e->table.page_count * sizeof(struct direct_phys));
 }
 
 static int tables_take_room(struct engine *e, struct table_write *w) {
@@ -459,8 +472,9 @@ int meta_load_tables(struct engine *e, struct errmsg *reterr) {
     const struct directory_phys *d = (const struct directory_phys *)(const void *)buf->data;
     err = phys_check(d, PHYS_DIRECTORY, sizeof(*d), e->roots.directory.length_bytes,
                      e->roots.directory.checkpoint);
-    if (err == OK && (d->header.version != DIRECTORY_VERSION ||
-                      sizeof(*d) + (uint64_t)d->pages * sizeof(d->page[0]) != d->header.length_bytes)) {
+    if (err == OK &&
+        (d->header.version != DIRECTORY_VERSION ||
+         sizeof(*d) + (uint64_t)d->pages * sizeof(d->page[0]) != d->header.length_bytes)) {
         err = ERR_CORRUPT;
     }
     uint32_t pages = err == OK ? d->pages : 0;

@@ -99,8 +99,8 @@ struct volume {
     struct fiber_queue lock_waiters;
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
-    uint32_t users;        /* requests at work on it: it is not freed before they end */
-    int fault;             /* its own metadata is lost: requests fail with this */
+    uint32_t users; /* requests at work on it: it is not freed before they end */
+    int fault;      /* its own metadata is lost: requests fail with this */
     /* sequential readers, for read-ahead */
     struct {
         uint64_t next;
@@ -140,7 +140,7 @@ struct row_job {
     struct {
         struct map_run *run;
         uint64_t bits[4];
-    } *moved;
+    } * moved;
 };
 
 struct builder {
@@ -171,9 +171,9 @@ struct engine {
     struct pool *pool;
     struct engine_limits limits;
     enum engine_state state;
-    int failure;                 /* why it failed */
+    int failure; /* why it failed */
     char failure_text[160];
-    const char *stage;           /* of the import or checkpoint, for the simulator's statistics */
+    const char *stage; /* of the import or checkpoint, for the simulator's statistics */
 
     struct segment_table table;
     struct map map;
@@ -181,14 +181,14 @@ struct engine {
     struct tree_store map_store;
     struct log *log;
     struct cache *data_cache, *node_cache, *map_cache;
-    struct cache *fresh_nodes;   /* written by the running checkpoint: kept until it commits */
+    struct cache *fresh_nodes; /* written by the running checkpoint: kept until it commits */
     struct row_counters row_counters;
 
     struct list volumes;
     struct list configs;
     bool catalog_dirty;
     uint64_t volume_id_next;
-    uint64_t vba_next;           /* of the next run; generation << 32 | counter */
+    uint64_t vba_next; /* of the next run; generation << 32 | counter */
 
     struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
 
@@ -201,16 +201,16 @@ struct engine {
 
     /* checkpoint */
     struct env_timer tick;
-    struct fiber_queue work;         /* the checkpoint fiber sleeps here */
+    struct fiber_queue work; /* the checkpoint fiber sleeps here */
     bool checkpoint_wanted, checkpoint_running, checkpoint_fiber_gone;
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
-    uint64_t *freed;                 /* vbas freed by the running checkpoint's merges */
+    uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
     struct builder cold_builders[PROFILE_COUNT];
-    struct list jobs;                /* rows waiting for a writer */
+    struct list jobs; /* rows waiting for a writer */
     uint32_t writers;
     struct fiber_group writer_group;
     struct fiber_queue job_room;
@@ -218,18 +218,18 @@ struct engine {
     int job_error;
     struct fiber_group meta_group;
     int meta_error;
-    struct roots_phys roots;         /* as committed */
-    struct direct_phys *pages;       /* where each table page is; by page */
+    struct roots_phys roots;   /* as committed */
+    struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
     uint32_t cleaning_failures;
 
     /* space (space.c): shares of the pool, in units of 2^-48 */
-    uint64_t share[PROFILE_COUNT];   /* of one data block; 0: profile cannot be stored */
+    uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
     uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
-    bool rewrite_map;            /* the next checkpoint writes all of the map again */
+    bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t bytes_rows, bytes_meta;
     char expelled_why[POOL_DISKS_MAX][96];

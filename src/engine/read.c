@@ -140,7 +140,8 @@ static void piece_read(struct read_batch *r, uint32_t first, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         checks[i] = r->b[first + i].check;
     }
-    int err = row_read(&e->table, &r->b[first].place, count, checks, buf, 0, &e->row_counters, &bad);
+    int err =
+        row_read(&e->table, &r->b[first].place, count, checks, buf, 0, &e->row_counters, &bad);
     if (err != OK) {
         if (r->error == OK || first + bad < r->bad) {
             r->error = err;
@@ -263,7 +264,8 @@ int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t cou
 
 /* ---- requests ---- */
 
-static void iov_copy_out(const struct volume_request *q, uint64_t at, const void *from, size_t bytes) {
+static void iov_copy_out(const struct volume_request *q, uint64_t at, const void *from,
+                         size_t bytes) {
     const uint8_t *p = from;
     for (uint32_t i = 0; i < q->iov_count && bytes > 0; i++) {
         if (at >= q->iov[i].iov_len) {
@@ -291,7 +293,8 @@ int read_request(struct engine *e, struct volume *v, struct volume_request *q) {
     for (uint64_t b = first; b < end && err == OK;) {
         uint32_t n = (uint32_t)MIN(end - b, (uint64_t)BATCH_BLOCKS);
         uint64_t bad = b;
-        uint8_t *to = whole ? (uint8_t *)q->iov[0].iov_base + (b - first) * BLOCK_BYTES : bounce->data;
+        uint8_t *to =
+            whole ? (uint8_t *)q->iov[0].iov_base + (b - first) * BLOCK_BYTES : bounce->data;
         err = read_blocks(e, v, b, n, to, &bad);
         if (err != OK) {
             uint64_t at = bad * BLOCK_BYTES;

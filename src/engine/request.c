@@ -150,14 +150,13 @@ static uint32_t content_slice(const struct content *from, uint64_t at, uint64_t 
 static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                         const struct content *content, uint64_t at) {
     struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
-    struct write_entry w = {
-        .log = {.type = RECORD_WRITE,
-                .header_bytes = sizeof(struct record_range),
-                .iov = iov,
-                .data_bytes = count * BLOCK_BYTES,
-                .apply = write_apply},
-        .v = v,
-        .record.range = {.volume = v->phys.id, .block = block, .count = count}};
+    struct write_entry w = {.log = {.type = RECORD_WRITE,
+                                    .header_bytes = sizeof(struct record_range),
+                                    .iov = iov,
+                                    .data_bytes = count * BLOCK_BYTES,
+                                    .apply = write_apply},
+                            .v = v,
+                            .record.range = {.volume = v->phys.id, .block = block, .count = count}};
     w.log.header = &w.record.range;
     w.log.iov_count =
         content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
@@ -369,10 +368,11 @@ struct edges { /* first and last block of a range that covers them only in part 
 };
 
 /* Completes the edge blocks with what they hold. The range is locked. */
-static int edges_read(struct engine *e, struct volume *v, struct volume_request *q,
-                      struct edges *x, struct content *ret_content) {
+static int edges_read(struct engine *e, struct volume *v, struct volume_request *q, struct edges *x,
+                      struct content *ret_content) {
     uint64_t start = q->offset_bytes, end = q->offset_bytes + q->length_bytes;
-    size_t head = start % BLOCK_BYTES, tail = end % BLOCK_BYTES ? BLOCK_BYTES - end % BLOCK_BYTES : 0;
+    size_t head = start % BLOCK_BYTES,
+           tail = end % BLOCK_BYTES ? BLOCK_BYTES - end % BLOCK_BYTES : 0;
     int err = OK;
     x->buf = buf_new(2 * BLOCK_BYTES);
     x->iov = MEM_NEW_ARRAY(struct iovec, q->iov_count + 2);
@@ -389,7 +389,8 @@ static int edges_read(struct engine *e, struct volume *v, struct volume_request 
     memcpy(&x->iov[n], q->iov, q->iov_count * sizeof(*q->iov));
     n += q->iov_count;
     if (tail > 0) {
-        x->iov[n++] = (struct iovec){.iov_base = x->buf->data + 2 * BLOCK_BYTES - tail, .iov_len = tail};
+        x->iov[n++] =
+            (struct iovec){.iov_base = x->buf->data + 2 * BLOCK_BYTES - tail, .iov_len = tail};
     }
     *ret_content = (struct content){.iov = x->iov, .iov_count = n};
     return err;
@@ -436,12 +437,11 @@ static int write_request(struct engine *e, struct volume *v, struct volume_reque
 }
 
 static int unmap_blocks(struct engine *e, struct volume *v, uint64_t block, uint64_t count) {
-    struct write_entry w = {
-        .log = {.type = RECORD_UNMAP,
-                .header_bytes = sizeof(struct record_range),
-                .apply = unmap_apply},
-        .v = v,
-        .record.range = {.volume = v->phys.id, .block = block, .count = count}};
+    struct write_entry w = {.log = {.type = RECORD_UNMAP,
+                                    .header_bytes = sizeof(struct record_range),
+                                    .apply = unmap_apply},
+                            .v = v,
+                            .record.range = {.volume = v->phys.id, .block = block, .count = count}};
     w.log.header = &w.record.range;
     return log_append(e->log, &w.log);
 }
@@ -465,7 +465,9 @@ static int zeroes_request(struct engine *e, struct volume *v, struct volume_requ
     static const uint8_t zeroes[BLOCK_BYTES];
     uint64_t start = q->offset_bytes, end = start + q->length_bytes;
     uint64_t first = round_up(start, BLOCK_BYTES), last = round_down(end, BLOCK_BYTES);
-    struct { uint64_t start, end; } edge[2] = {{start, MIN(first, end)}, {MAX(last, MIN(first, end)), end}};
+    struct {
+        uint64_t start, end;
+    } edge[2] = {{start, MIN(first, end)}, {MAX(last, MIN(first, end)), end}};
     struct range_lock lock = range_of(q, !is_whole(q));
     int err = OK;
     range_take(v, &lock);
@@ -613,9 +615,8 @@ static int request_run(struct engine *e, struct volume_request *q) {
 static struct volume_request *queue_pop(struct engine *e) {
     struct volume_request *q = e->queue_head;
     if (q != NULL) {
-        e->queue_head = q->task.next == NULL
-                            ? NULL
-                            : CONTAINER_OF(q->task.next, struct volume_request, task);
+        e->queue_head =
+            q->task.next == NULL ? NULL : CONTAINER_OF(q->task.next, struct volume_request, task);
         if (e->queue_head == NULL) {
             e->queue_tail = NULL;
         }

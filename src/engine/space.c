@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Admission: what is admitted can be flushed (invariant 15).
  *
- * Space is counted in shares of the pool: a data block of a profile costs 1 / (blocks the whole pool
- * could hold in that profile). What is used is the sum over volumes of what they hold (thick ones:
- * of what they were promised); what is dirty is charged as if every block were new, because a write
- * reads no metadata. About an eighth of the pool, or what a small pool needs for open segments and
- * metadata if that is more, is never sold: checkpoints, deletes and the cleaner live on it.
+ * Space is counted in shares of the pool: a data block of a profile costs 1 / (blocks the whole
+ * pool could hold in that profile). What is used is the sum over volumes of what they hold (thick
+ * ones: of what they were promised); what is dirty is charged as if every block were new, because a
+ * write reads no metadata. About an eighth of the pool, or what a small pool needs for open
+ * segments and metadata if that is more, is never sold: checkpoints, deletes and the cleaner live
+ * on it.
  *
  * When the worst case would pass the limit, the writer first waits for a checkpoint, which turns
  * guesses into facts; then, near the end, it looks up which of its blocks are really new. Only if
@@ -22,7 +23,8 @@ enum { RESERVE_PERCENT = 12, ADMIT_ATTEMPTS = 64 };
 
 uint64_t volume_promised_blocks(const struct volume *v) {
     uint64_t size = v->phys.size_bytes / BLOCK_BYTES;
-    bool thick = (v->phys.flags & VOLUME_FLAG_THICK) != 0 && (v->phys.flags & VOLUME_FLAG_DELETING) == 0;
+    bool thick =
+        (v->phys.flags & VOLUME_FLAG_THICK) != 0 && (v->phys.flags & VOLUME_FLAG_DELETING) == 0;
     return thick ? MAX(size, v->phys.allocated_blocks) : v->phys.allocated_blocks;
 }
 

@@ -17,7 +17,7 @@ struct page_phys {
     uint8_t reserved[40];
     struct segment_phys segment[];
 };
-_Static_assert(sizeof(struct page_phys) == 64, "on disk");
+_Static_assert(sizeof(struct page_phys) == SEGMENT_PAGE_HEADER_BYTES, "on disk");
 
 enum { TABLE_VERSION = 1 };
 
@@ -28,8 +28,8 @@ uint32_t segment_page_bytes(const struct segment_table *table) {
 void segment_table_init(struct segment_table *table, struct pool *pool) {
     *table = (struct segment_table){.pool = pool, .uid_next = 1};
     list_init(&table->freeing);
-    table->slots_per_page =
-        (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) / sizeof(struct segment_phys));
+    table->slots_per_page = (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) /
+                                       sizeof(struct segment_phys));
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
         table->chunk_count[m] = pool->super.members[m].chunks;
         table->chunk_free[m] = table->chunk_count[m];

@@ -27,7 +27,7 @@
 #include "format/profile.h"
 #include "pool/pool.h"
 
-enum segment_kind { SEGMENT_DATA = 1, SEGMENT_META = 2 };                        /* on disk */
+enum segment_kind { SEGMENT_DATA = 1, SEGMENT_META = 2 }; /* on disk */
 enum segment_state { SEGMENT_GONE = 0, SEGMENT_OPEN = 1, SEGMENT_SEALED = 2, SEGMENT_FREEING = 3 };
 
 struct segment_column_phys {
@@ -61,15 +61,15 @@ struct segment {
     bool degraded;
     uint32_t used_blocks; /* of each column */
     uint32_t live_blocks;
-    uint32_t lost;        /* column mask */
-    uint32_t pending;     /* rows only the log knows; and rows being written */
-    uint32_t pins;        /* reads under way */
-    uint32_t unflushed;   /* column mask: written since the disk's last flush */
-    bool encoded;         /* in a table page that was written (perhaps not committed yet) */
-    bool announced;       /* a log record or a committed table knows it */
-    bool unmovable;       /* the cleaner could not read all of it */
+    uint32_t lost;      /* column mask */
+    uint32_t pending;   /* rows only the log knows; and rows being written */
+    uint32_t pins;      /* reads under way */
+    uint32_t unflushed; /* column mask: written since the disk's last flush */
+    bool encoded;       /* in a table page that was written (perhaps not committed yet) */
+    bool announced;     /* a log record or a committed table knows it */
+    bool unmovable;     /* the cleaner could not read all of it */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
-    struct list runs;     /* map runs that live here */
+    struct list runs; /* map runs that live here */
     struct list freeing_link;
 };
 
@@ -94,6 +94,7 @@ void segment_table_done(struct segment_table *table);
 
 /* One page's worth of slots to and from its bytes (node_blocks blocks). Decoding validates: ranges,
  * distinct disks, no chunk in two segments (invariant 11). ERR_CORRUPT, ERR_CHECKSUM. */
+enum { SEGMENT_PAGE_HEADER_BYTES = 64 }; /* in front of a page's entries */
 uint32_t segment_page_bytes(const struct segment_table *table);
 void segment_page_encode(const struct segment_table *table, uint32_t page, void *ret_bytes);
 HF_MUST_CHECK int segment_page_decode(struct segment_table *table, uint32_t page,
