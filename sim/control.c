@@ -11,8 +11,6 @@
 #include "env/fiber.h"
 #include "world.h"
 
-#pragma weak engine_check
-
 static const uint64_t CONTROL_NS = 120 * NS_PER_S;
 static const uint64_t IMPORT_NS = 900 * NS_PER_S; /* and everything else that reads a whole pool */
 
@@ -81,9 +79,6 @@ static void check_problem(void *owner, const char *text) {
 static int run_check(struct world *w, struct control *c) {
     struct pool_open_options options = {
         .name = "tank", .paths = c->paths, .path_count = c->path_count, .read_only = true};
-    if (engine_check == NULL) {
-        return OK;
-    }
     return engine_check(w->env, &options, check_problem, c, &c->check, &c->err);
 }
 
