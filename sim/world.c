@@ -117,7 +117,28 @@ static void world_draw(struct world *w) {
 
 /* ---- running ---- */
 
+static void crash_count(struct world *w) {
+    static const struct {
+        const char *stage;
+        enum sim_stat stat;
+    } stages[] = {
+        {"checkpoint: merge", STAT_cut_checkpoint_merge},
+        {"checkpoint: clean", STAT_cut_checkpoint_clean},
+        {"checkpoint: map", STAT_cut_checkpoint_map},
+        {"checkpoint: tables", STAT_cut_checkpoint_tables},
+        {"checkpoint: flush", STAT_cut_checkpoint_flush},
+        {"checkpoint: commit", STAT_cut_checkpoint_commit},
+        {"checkpoint: release", STAT_cut_checkpoint_release},
+    };
+    const char *stage = w->engine == NULL ? "" : engine_stage(w->engine);
+    for (uint32_t i = 0; i < ARRAY_COUNT(stages); i++) {
+        world_count(w, stages[i].stat, strcmp(stages[i].stage, stage) == 0);
+    }
+    env_sim_note(w->env, 4, "cut at stage \"%s\"", stage);
+}
+
 static void world_crashed(struct world *w) {
+    crash_count(w);
     uint64_t boundaries = env_sim_boundaries(w->env);
     bool again = boundaries - w->boundaries_last_cut < 200 && w->boundaries_last_cut != 0;
     world_count(w, STAT_crash_again, again);

@@ -145,7 +145,7 @@ struct control {
 
 struct world_counted {
     uint64_t checkpoints, reconstructions, checksum_errors, repairs, timeouts;
-    uint64_t moved_blocks, freed_segments, log_bytes;
+    struct engine_counters more;
 };
 
 struct world {
@@ -167,7 +167,6 @@ struct world {
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */
     struct world_counted counted; /* of it, what has gone into the statistics */
-    uint64_t log_bytes;           /* of all engines of this world */
     uint32_t member_disk[WORLD_DISKS_MAX];
 
     /* faults */
