@@ -605,12 +605,29 @@ static struct phase draw_phase(struct world *w) {
     return p;
 }
 
+/* Writes the large volume of a large world from end to end. */
+static struct phase large_phase(struct world *w) {
+    w->large_filled = true;
+    return (struct phase){.volume = live_volume(w, NULL),
+                          .weights = {[OP_WRITE] = 1},
+                          .depth = 8,
+                          .ops = LARGE_VOLUME_BYTES / WORLD_REQUEST_BYTES_MAX,
+                          .sectors_min = WORLD_REQUEST_BYTES_MAX / SECTOR_BYTES,
+                          .sectors_max = WORLD_REQUEST_BYTES_MAX / SECTOR_BYTES,
+                          .align_sectors = 8,
+                          .sequential = true,
+                          .window_bytes = LARGE_VOLUME_BYTES};
+}
+
 static bool has_room(void *ctx) {
     struct world *w = ctx;
     return w->in_flight < w->depth || (w->control.active && w->control.done);
 }
 
-static void phase_events(struct world *w) {
+static void phase_events(struct world *w, const struct phase *p) {
+    if (w->large && p->window_bytes == LARGE_VOLUME_BYTES) {
+        return; /* nothing else happens to a large volume before it is one */
+    }
     if (!w->control.active && rng_chance(&w->rng, 1, 60)) {
         control_event(w);
     }
@@ -623,12 +640,13 @@ static void phase_events(struct world *w) {
 }
 
 void workload_phase(struct world *w) {
-    struct phase p = draw_phase(w);
+    bool fill = w->large && !w->large_filled && live_volume(w, NULL) != NULL;
+    struct phase p = fill ? large_phase(w) : draw_phase(w);
     w->depth = p.depth;
     env_sim_note(w->env, p.ops, "phase: %u ops, depth %u", p.ops, p.depth);
     for (uint32_t i = 0; i < p.ops && world_goes_on(w); i++) {
         control_poll(w);
-        phase_events(w);
+        phase_events(w, &p);
         struct world_volume *v = live_volume(w, p.volume);
         if (v == NULL) {
             if (!w->control.active) {

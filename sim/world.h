@@ -23,6 +23,7 @@ enum {
     WORLD_REQUEST_BYTES_MAX = 512 << 10,
     WORLD_OP_IOVECS = 6,
     SPACE_PEAKS = 6,
+    LARGE_VOLUME_BYTES = 400 << 20,
 };
 
 /* Freed space must be back within a minute (lessons: "Space"). */
@@ -163,6 +164,8 @@ struct world {
     struct sim_disk *stranger; /* a disk of nobody, offered at imports */
     struct geometry geometry;
     struct engine_limits limits;
+    bool large; /* one volume so large that its tree has three levels; see draw_large() */
+    bool large_filled;
     uint32_t tolerance; /* disks that may be bad at once */
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */
