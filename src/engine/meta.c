@@ -332,7 +332,7 @@ static void free_empty_segments(struct engine *e) {
         if (s == NULL || s->live_blocks != 0 || s->pending != 0) {
             continue;
         }
-        if (s->state == SEGMENT_SEALED && list_is_empty(&s->runs)) {
+        if (s->state == SEGMENT_SEALED) {
             streams_forget(e, s);
             segment_start_freeing(&e->table, s);
             if (SABOTAGE(chunk_freed_early) && s->pins == 0) {

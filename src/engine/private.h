@@ -208,6 +208,8 @@ struct engine {
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
+    struct map_run **dead_runs;      /* without live blocks: dropped when it has committed */
+    uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
     struct builder cold_builders[PROFILE_COUNT];
     struct list jobs; /* rows waiting for a writer */
@@ -226,6 +228,7 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    uint32_t ref_keep_free;          /* chunks of each disk that long writes leave to checkpoints */
     uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
