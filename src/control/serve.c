@@ -392,13 +392,16 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
     serve->config = MEM_NEW(struct config);
     *serve->config = *config;
     ASSERT(pthread_mutex_init(&serve->lock, NULL) == 0);
-    int error = loop_start(&serve->node, "node", config->state_dir, reterr);
+    int error = rest_open(config->socket, &serve->rest, reterr); /* first: who is the second? */
+    if (error == OK) {
+        error = loop_start(&serve->node, "node", config->state_dir, reterr);
+    }
     if (error == OK) {
         error = targets_start(&config->listen, config->state_dir, &serve->targets, reterr);
     }
     if (error == OK) {
         recall(serve);
-        error = rest_start(serve, config->socket, &serve->rest, reterr);
+        error = rest_start(serve->rest, serve, reterr);
     }
     if (error != OK) {
         if (serve->targets != NULL && targets_quiesce(serve->targets, 0) == OK) {
