@@ -294,7 +294,9 @@ int cmd_health(const struct args *args, struct errmsg *reterr) {
     } else {
         (void)printf("%s\n", json_string_value(json_object_get(answer, "health")));
         json_array_foreach(json_object_get(answer, "problems"), index, problem) {
-            (void)printf("pool %s: %s\n", json_string_value(json_object_get(problem, "pool")),
+            const char *pool = json_string_value(json_object_get(problem, "pool"));
+            (void)printf("%s%s%s%s\n", pool[0] != '\0' ? "pool " : "", pool,
+                         pool[0] != '\0' ? ": " : "",
                          json_string_value(json_object_get(problem, "text")));
         }
     }
