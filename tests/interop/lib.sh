@@ -167,7 +167,8 @@ END
     fi
     start holdfast "$build/holdfast" serve --config "$work/holdfast.conf"
     server=$started
-    answers() { kill -0 "$server" 2>/dev/null && hf pool list >/dev/null 2>&1; }
+    # "busy" until the pools served last are imported and the portals are open
+    answers() { kill -0 "$server" 2>/dev/null && hf health 2>&1 | grep -Eqx 'ok|degraded|failed'; }
     if ! within 30 answers; then
         bad "holdfast serve does not answer"
         tail -n 20 "$work/holdfast.log" | sed 's/^/     | /'
