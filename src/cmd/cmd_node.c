@@ -199,9 +199,12 @@ static void print_disk_list(const json_t *answer) {
     json_array_foreach(json_object_get(answer, "disks"), index, disk) {
         const char *pool = json_string_value(json_object_get(disk, "pool"));
         const char *holds = json_string_value(json_object_get(disk, "holds"));
+        const char *problem = json_string_value(json_object_get(disk, "problem"));
         char use[256];
         if (pool != NULL && pool[0] != '\0') {
             (void)snprintf(use, sizeof(use), "pool %s", pool);
+        } else if (problem != NULL && problem[0] != '\0') {
+            (void)snprintf(use, sizeof(use), "cannot be opened: %s", problem);
         } else if (json_is_true(json_object_get(disk, "in_use"))) {
             (void)snprintf(use, sizeof(use), "in use%s%s", holds != NULL && holds[0] ? ": " : "",
                            holds != NULL ? holds : "");

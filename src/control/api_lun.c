@@ -72,9 +72,12 @@ static int complete_record(const struct api_request *request, const struct serve
     const char *volume = schema_text(body, "volume", "");
     (void)snprintf(record.volume, sizeof(record.volume), "%s", volume);
     (void)snprintf(record.name, sizeof(record.name), "%s", schema_text(body, "name", volume));
-    lun_default_target(request->pool, record.target);
-    (void)snprintf(record.target, sizeof(record.target), "%s",
-                   schema_text(body, "target", record.target));
+    const char *target = schema_text(body, "target", NULL);
+    if (target != NULL) {
+        (void)snprintf(record.target, sizeof(record.target), "%s", target);
+    } else {
+        lun_default_target(request->pool, record.target);
+    }
     if (find_volume(snapshot, volume) == NULL) {
         return errmsg_set(reterr, ERR_NOT_FOUND,
                           "pool %s has no volume %s; create it first (holdfast volume create %s/%s "

@@ -93,13 +93,15 @@ static json_t *disk_json(const char *name) {
     set_attribute(object, "wwn", name, error == OK ? "wwid" : "device/wwid");
     int fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK);
     bool in_use = fd < 0 && errno == EBUSY;
-    if (fd < 0) {
+    if (in_use) {
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     }
+    const char *problem = fd < 0 ? strerror(errno) : "";
     if (fd >= 0) {
         probe_content(fd, holds, sizeof(holds));
         close(fd);
     }
+    (void)json_object_set_new(object, "problem", answer_text(problem));
     (void)json_object_set_new(object, "in_use", json_boolean(in_use));
     (void)json_object_set_new(object, "holds", answer_text(holds));
     return object;

@@ -8,7 +8,8 @@
 #include <jansson.h>
 
 /* Whole disks: an array of objects {path, size_bytes, rotational, model, serial, wwn, in_use,
- * holds}; `holds` says what is on it, in words, empty when nothing is. Never NULL. */
+ * holds, problem}; `holds` says what is on it, in words, empty when nothing is; `problem` why it
+ * cannot be looked at. Never NULL. */
 json_t *disks_list(void);
 
 /* Their paths only; touches no disk. */

@@ -282,13 +282,24 @@ static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
     struct tree_batch batch = {
         .next = map_batch_next, .freed = map_batch_freed, .ctx = &b, .put_count = b.count};
     int err = tree_merge(&e->map_tree, &batch, ret_root);
+    /* Dead runs stay until the commit: readers of the old roots still look their nodes up. */
+    e->dead_runs = b.runs;
+    e->dead_count = 0;
     for (uint64_t i = 0; i < b.count; i++) {
         if (b.runs[i]->live_count == 0) {
-            map_drop(&e->map, b.runs[i]);
+            e->dead_runs[e->dead_count++] = b.runs[i];
         }
     }
-    mem_free(b.runs);
     return err;
+}
+
+static void drop_dead_runs(struct engine *e) {
+    for (uint64_t i = 0; i < e->dead_count; i++) {
+        map_drop(&e->map, e->dead_runs[i]);
+    }
+    mem_free(e->dead_runs);
+    e->dead_runs = NULL;
+    e->dead_count = 0;
 }
 
 /* ---- stages ---- */
@@ -531,6 +542,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     if (err == OK) {
         after_flush(e);
         install(e, volumes, &roots);
+        drop_dead_runs(e);
         unfreeze(e);
         e->stage = "checkpoint: release";
         log_trim(e->log, log_start);

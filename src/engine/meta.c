@@ -317,6 +317,14 @@ static void pages_grow(struct engine *e) {
     }
 }
 
+static void streams_forget(struct engine *e, const struct segment *s) {
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        e->hot[p].segment = e->hot[p].segment == s ? NULL : e->hot[p].segment;
+        e->cold[p].segment = e->cold[p].segment == s ? NULL : e->cold[p].segment;
+    }
+    e->meta.segment = e->meta.segment == s ? NULL : e->meta.segment;
+}
+
 /* Segments nothing refers to any more leave the table. */
 static void free_empty_segments(struct engine *e) {
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -324,7 +332,8 @@ static void free_empty_segments(struct engine *e) {
         if (s == NULL || s->live_blocks != 0 || s->pending != 0) {
             continue;
         }
-        if (s->state == SEGMENT_SEALED && list_is_empty(&s->runs)) {
+        if (s->state == SEGMENT_SEALED) {
+            streams_forget(e, s);
             segment_start_freeing(&e->table, s);
             if (SABOTAGE(chunk_freed_early) && s->pins == 0) {
                 segment_release(&e->table, s);

@@ -208,6 +208,8 @@ struct engine {
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
+    struct map_run **dead_runs;      /* without live blocks: dropped when it has committed */
+    uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
     struct builder cold_builders[PROFILE_COUNT];
     struct list jobs; /* rows waiting for a writer */

@@ -183,9 +183,10 @@ int super_validate(const struct super_phys *s) {
                 text_ends(s->host, sizeof(s->host)) && !uuid_is_zero(&s->pool) &&
                 s->sequence >= 1 && s->sequence < COUNTER_MOST && s->config_epoch >= 1 &&
                 s->config_epoch < COUNTER_MOST && s->mount_generation < COUNTER_MOST &&
-                s->checkpoint < COUNTER_MOST && geometry_validate(&s->geometry) == OK &&
-                s->meta_copies >= 1 && s->meta_copies <= DIRECT_COPIES && members_are_good(s) &&
-                roots_are_good(s);
+                s->settled_epoch <= s->config_epoch &&
+                s->settled_generation <= s->mount_generation && s->checkpoint < COUNTER_MOST &&
+                geometry_validate(&s->geometry) == OK && s->meta_copies >= 1 &&
+                s->meta_copies <= DIRECT_COPIES && members_are_good(s) && roots_are_good(s);
     return good ? OK : ERR_CORRUPT;
 }
 

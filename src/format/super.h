@@ -45,7 +45,10 @@ struct member_phys {
     uint64_t disk_blocks;
     uint64_t ring_tail;   /* ring block of the oldest row that replay needs */
     uint64_t state_epoch; /* config epoch in which the state was set */
-    char path_hint[80];   /* where it was last seen, for messages only */
+    /* MISSING: the mount whose superblock it had last, as far as those who left it out know. A
+     * superblock of a later mount on such a disk was written by another side. */
+    uint64_t state_generation, state_mount_id;
+    char path_hint[64]; /* where it was last seen, for messages only */
 };
 _Static_assert(sizeof(struct member_phys) == 128, "on disk");
 
@@ -123,7 +126,10 @@ struct super_phys {
     struct roots_phys roots;
     uint64_t mount_id;        /* random, one a mount: with `sequence` it names a superblock */
     uint64_t parent_mount_id; /* of the superblock (sequence - 1) that this one was made from */
-    uint8_t reserved[240];
+    /* The newest configuration and mount known to be settled when this was written: on all its
+     * members and in its host's witness. What came after it may never have been agreed on. */
+    uint64_t settled_epoch, settled_generation, settled_mount_id;
+    uint8_t reserved[216];
     struct member_phys members[POOL_DISKS_MAX];
 };
 _Static_assert(sizeof(struct super_phys) <= SUPER_BYTES, "fits its slot");

@@ -42,12 +42,20 @@ void server_event(struct iscsi_server *server, const char *format, ...) {
     server->options.event(server->options.event_owner, text);
 }
 
+static void server_release(struct iscsi_server *server) {
+    if (server->freed && server->command_count == 0 && !server->waiters_queued) {
+        memory_done(&server->memory);
+        mem_free(server);
+    }
+}
+
 static void retry_waiters(struct env_task *task) {
     struct iscsi_server *server = CONTAINER_OF(task, struct iscsi_server, waiters_task);
     server->waiters_queued = false;
     LIST_FOR_EACH_SAFE(it, &server->memory_waiters) {
         command_retry_memory(CONTAINER_OF(it, struct iscsi_command, in_waiters));
     }
+    server_release(server);
 }
 
 void server_memory_freed(struct iscsi_server *server) {
@@ -380,18 +388,9 @@ void iscsi_server_stop(struct iscsi_server *server, uint64_t deadline_ns,
     server_connection_gone(server);
 }
 
-static void server_release(struct iscsi_server *server) {
-    if (server->command_count == 0) {
-        memory_done(&server->memory);
-        mem_free(server);
-    }
-}
-
 void server_command_gone(struct iscsi_server *server) {
     server->command_count--;
-    if (server->freed) {
-        server_release(server);
-    }
+    server_release(server);
 }
 
 void iscsi_server_free(struct iscsi_server *server) {

@@ -8,12 +8,25 @@
  * member that is in sync for superblock X carries X or X's parent; one that carries anything else
  * has gone another way or was set back (an old image), and has no vote for X.
  *
- * Every different superblock found is a candidate. Its votes: its in-sync members that carry it or
- * its parent, and the witness. The newest candidate (config epoch, sequence) that reaches its
- * quorum wins. An older one cannot win against a newer one that was ever complete: the members of
- * the newer one no longer vote for the older, and are more than half of it (with the witness).
- * The exception is made by force: when two candidates with quorum each left out members of the
- * other, both sides were used apart, and no rule can tell which one to lose: refused.
+ * Every different superblock found is a candidate. To be chosen, X has to win two elections:
+ *
+ *   current   its in-sync members, of which those with a vote for X count, and its witness;
+ *   settled   the members of the last configuration that X knows to have been settled, i.e. on all
+ *             its members and in the witness of the host that made it. X itself may be the remains
+ *             of an import or expulsion that failed half-way, and whoever did not hear of it may
+ *             have gone on since. Here count those that carry X, its parent, or nothing newer than
+ *             the settled configuration; pool_take() tells them, also those it leaves out, so that
+ *             they cannot vote for the settled configuration any more. When X is settled itself
+ *             (by what it says, or by the witness), this is the same as the first.
+ *
+ * (This is the joint consensus of Ongaro's Raft, §4.3, with superblocks for log entries.) The
+ * witness of a configuration is the record of the mount that settled it; for the current election
+ * it is also that of the host that wrote X, which may have lost power before it could record it.
+ * Two sides never both win the settled election, and whoever won it holds members that block every
+ * older candidate. The newest candidate (config epoch, sequence) among the winners is taken.
+ *
+ * The exception is made by force: when two candidates win that each know nothing of the other, both
+ * sides were used apart, and no rule can tell which one to lose: refused.
  *
  * Superblock X may be on one disk only (a power cut during its write). Choosing it is right, as is
  * choosing its parent when that disk is absent: nothing that depends on X was done before X was on
@@ -30,8 +43,11 @@
 
 struct candidate {
     const struct super_phys *super;
-    uint32_t in_sync, present;
-    bool witness, quorum;
+    struct electorate current, settled;
+    struct settled_point point;
+    uint64_t voters, here;
+    bool quorum;
+    bool complete; /* no member that is here lacks it */
 };
 
 bool quorum_reached(uint32_t in_sync, uint32_t present, bool witness) {
@@ -43,6 +59,11 @@ bool quorum_reached(uint32_t in_sync, uint32_t present, bool witness) {
     }
     uint32_t votes = present + (witness ? 1 : 0), all = in_sync + 1;
     return 2 * votes > all || (2 * votes == all && witness);
+}
+
+bool electorate_decides(const struct electorate *e, uint64_t here) {
+    return quorum_reached((uint32_t)__builtin_popcountll(e->members),
+                          (uint32_t)__builtin_popcountll(e->members & here), e->witness);
 }
 
 /* Appends to a text of limited room; what does not fit is cut off. */
@@ -102,37 +123,74 @@ static bool witness_knows_newer(const struct witness_view *w, const struct super
                         w->record.mount_generation > s->mount_generation);
 }
 
-/* The witness of `s` is the record of the mount that wrote it. When the crash came between the
- * superblocks and the record, the record is older; that it is the right one is then told by the
- * host's name. */
-static bool witness_votes(const struct witness_view *w, const struct super_phys *s) {
-    if (SABOTAGE(witness_ignored)) {
-        return true;
+static bool witness_is_of_mount(const struct witness_view *w, uint64_t generation,
+                                uint64_t mount_id) {
+    return w->known && w->record.mount_generation == generation && w->record.mount_id == mount_id;
+}
+
+static struct settled_point settled_of(const struct super_phys *s, const struct witness_view *w) {
+    if (witness_is_of_mount(w, s->mount_generation, s->mount_id) &&
+        w->record.config_epoch >= s->settled_epoch) {
+        return (struct settled_point){w->record.config_epoch, s->mount_generation, s->mount_id,
+                                      true};
     }
-    if (!w->known || witness_knows_newer(w, s)) {
-        return false;
-    }
-    bool same_mount =
-        w->record.mount_generation == s->mount_generation && w->record.mount_id == s->mount_id;
-    bool same_host = w->host[0] != '\0' && strcmp(w->host, s->host) == 0;
-    return same_mount || same_host;
+    bool witness = witness_is_of_mount(w, s->settled_generation, s->settled_mount_id);
+    return (struct settled_point){s->settled_epoch, s->settled_generation, s->settled_mount_id,
+                                  witness};
+}
+
+/* Whether the disk carries nothing that was agreed on after the settled point, unless it is `s`. */
+static bool can_be_told(const struct probe *p, const struct super_phys *s,
+                        const struct settled_point *point) {
+    return is_usable(p) && is_member(p, s) &&
+           (is_same(p->super, s) || is_parent(p->super, s) ||
+            (p->super->config_epoch <= point->epoch &&
+             p->super->mount_generation <= point->generation));
 }
 
 static void evaluate(struct candidate *c, struct probe *const *probes, uint32_t count,
                      const struct witness_view *w) {
-    for (uint32_t i = 0; i < c->super->member_count; i++) {
-        c->in_sync += c->super->members[i].state == MEMBER_IN_SYNC;
+    const struct super_phys *s = c->super;
+    const struct settled_point point = c->point = settled_of(s, w);
+    for (uint32_t m = 0; m < s->member_count; m++) {
+        uint64_t bit = 1ull << m;
+        bool in_sync = s->members[m].state == MEMBER_IN_SYNC;
+        bool was = s->members[m].state == MEMBER_MISSING && s->members[m].state_epoch > point.epoch;
+        c->current.members |= in_sync ? bit : 0;
+        c->settled.members |= in_sync || was ? bit : 0;
     }
+    c->complete = true;
     for (uint32_t i = 0; i < count; i++) {
-        c->present += has_vote(probes[i], c->super);
+        uint64_t bit = 1ull << probes[i]->label.member;
+        if (has_vote(probes[i], s)) {
+            c->voters |= bit;
+            c->complete = c->complete && is_same(probes[i]->super, s);
+        }
+        c->here |= can_be_told(probes[i], s, &point) ? bit : 0;
     }
-    c->witness = witness_votes(w, c->super);
-    c->quorum = quorum_reached(c->in_sync, c->present, c->witness);
+    bool newer = witness_knows_newer(w, s);
+    bool same_host = w->host[0] != '\0' && w->known && strcmp(w->host, s->host) == 0;
+    bool same_mount = witness_is_of_mount(w, s->mount_generation, s->mount_id);
+    c->current.witness = !newer && (same_mount || same_host);
+    c->settled.witness = !newer && point.witness;
+    if (SABOTAGE(witness_ignored)) {
+        c->current.witness = c->settled.witness = true;
+    }
+    bool settled = point.epoch == s->config_epoch && point.mount_id == s->mount_id;
+    if (settled) {
+        c->settled = c->current;
+        c->here |= c->voters;
+    }
+    c->quorum = electorate_decides(&c->current, c->voters) &&
+                (settled || electorate_decides(&c->settled, c->here));
 }
 
 static bool is_before(const struct candidate *a, const struct candidate *b) {
     if (a->quorum != b->quorum) {
         return a->quorum;
+    }
+    if ((a->voters != 0) != (b->voters != 0)) { /* by force, something that can be had */
+        return a->voters != 0;
     }
     if (a->super->config_epoch != b->super->config_epoch) {
         return a->super->config_epoch > b->super->config_epoch;
@@ -140,8 +198,8 @@ static bool is_before(const struct candidate *a, const struct candidate *b) {
     if (a->super->sequence != b->super->sequence) {
         return a->super->sequence > b->super->sequence;
     }
-    if (a->present != b->present) {
-        return a->present > b->present;
+    if (a->voters != b->voters) {
+        return __builtin_popcountll(a->voters) > __builtin_popcountll(b->voters);
     }
     return a->super->mount_id > b->super->mount_id; /* any rule, but the same everywhere */
 }
@@ -206,20 +264,31 @@ static int refuse_newer_versions(struct probe *const *probes, uint32_t count,
     return OK;
 }
 
-/* Two candidates that each have a quorum of their own and shut members of the other out. */
+/* Whether `other` was written by a mount that those who left the member out know nothing of. */
+static bool went_on(const struct super_phys *other, const struct member_phys *m) {
+    return other->mount_generation > m->state_generation ||
+           (other->mount_generation == m->state_generation && other->mount_id != m->state_mount_id);
+}
+
+/* Another candidate that was used by a mount which the best one knows nothing of. */
 static int refuse_two_sides(const struct candidate *candidates, uint32_t found,
                             struct probe *const *probes, uint32_t count, struct errmsg *reterr) {
     const struct super_phys *best = candidates[0].super;
+    if (!candidates[0].quorum && best->settled_mount_id != best->mount_id) {
+        return OK; /* the remains of something that failed, and refused for that */
+    }
     for (uint32_t i = 1; i < found; i++) {
         const struct super_phys *other = candidates[i].super;
-        if (!candidates[i].quorum || is_parent(other, best)) {
+        /* Its mount succeeded for certain, or may have. */
+        bool was_used = other->settled_mount_id == other->mount_id ||
+                        (candidates[i].quorum && candidates[i].complete);
+        if (!was_used || is_parent(other, best)) {
             continue;
         }
         for (uint32_t j = 0; j < count; j++) {
             const struct member_phys *m = &best->members[probes[j]->label.member];
             if (is_usable(probes[j]) && is_same(probes[j]->super, other) &&
-                is_member(probes[j], best) && m->state == MEMBER_MISSING &&
-                other->config_epoch >= m->state_epoch) {
+                is_member(probes[j], best) && m->state == MEMBER_MISSING && went_on(other, m)) {
                 return errmsg_set(reterr, ERR_FOREIGN,
                                   "pool %s was used apart on two sides: by %s (without %s) and by "
                                   "%s (with %s); import with the disks of one side only, the "
@@ -268,12 +337,20 @@ static void fill_choice(const struct candidate *best, struct probe **probes, uin
                         struct choice *choice) {
     const struct super_phys *s = best->super;
     choice->super = s;
-    choice->in_sync = best->in_sync;
-    choice->present = best->present;
-    choice->witness_votes = best->witness;
+    choice->current = best->current;
+    choice->settled = best->settled;
+    choice->point = best->point;
+    choice->voter_mask = best->voters;
+    choice->here_mask = best->here;
     for (uint32_t i = 0; i < count; i++) {
-        if (has_vote(probes[i], s)) {
-            choice->voters[probes[i]->label.member] = probes[i];
+        struct probe *p = probes[i];
+        uint32_t m = p->label.member;
+        if (has_vote(p, s)) {
+            choice->voters[m] = p;
+        } else if (is_usable(p) && is_member(p, s) &&
+                   (p->super->members[m].state == MEMBER_IN_SYNC ||
+                    (best->settled.members & (1ull << m)) != 0)) {
+            choice->informed[m] = p;
         }
     }
     for (uint32_t m = 0; m < s->member_count; m++) {
@@ -283,11 +360,11 @@ static void fill_choice(const struct candidate *best, struct probe **probes, uin
     }
 }
 
-static void name_absent(const struct choice *choice, const struct probe *all, uint32_t all_count,
-                        char *text, size_t room) {
+static void name_absent(const struct choice *choice, uint64_t wanted, const struct probe *all,
+                        uint32_t all_count, char *text, size_t room) {
     const char *separator = "";
     for (uint32_t m = 0; m < choice->super->member_count; m++) {
-        if (choice->super->members[m].state == MEMBER_IN_SYNC && choice->voters[m] == NULL) {
+        if ((wanted & (1ull << m)) != 0 && choice->voters[m] == NULL) {
             text_add(text, room, "%sdisk %" PRIu32 " (%s)", separator, m, choice->why[m]);
             separator = ", ";
         }
@@ -301,24 +378,38 @@ static void name_absent(const struct choice *choice, const struct probe *all, ui
 }
 
 static int check_quorum(const struct choice *c, const struct probe *all, uint32_t all_count,
-                        struct errmsg *reterr) {
+                        bool quorum, struct errmsg *reterr) {
+    /* Which of the two elections was lost decides what to tell. */
+    bool current = electorate_decides(&c->current, c->voter_mask);
+    const struct electorate *e = current ? &c->settled : &c->current;
+    uint32_t of = (uint32_t)__builtin_popcountll(e->members);
+    uint32_t here =
+        (uint32_t)__builtin_popcountll(e->members & (current ? c->here_mask : c->voter_mask));
     char names[320] = "";
-    name_absent(c, all, all_count, names, sizeof(names));
-    if (!quorum_reached(c->in_sync, c->present, c->witness_votes)) {
+    name_absent(c, e->members, all, all_count, names, sizeof(names));
+    if (c->voter_mask == 0) {
+        return errmsg_set(reterr, ERR_QUORUM,
+                          "pool %s: the disks that are here were all shut out of it; attach those "
+                          "that went on without them: %s",
+                          c->super->name, names);
+    }
+    if (!quorum) {
         return errmsg_set(reterr, ERR_QUORUM,
                           "pool %s: %" PRIu32 " of %" PRIu32 " disks are here, no majority%s. "
                           "Attach the rest, or import with --force-quorum, which shuts it out for "
                           "good. Missing: %s",
-                          c->super->name, c->present, c->in_sync,
-                          c->witness_votes ? "" : " without the witness of the host that used it",
-                          names);
+                          c->super->name, here, of,
+                          e->witness ? "" : " without the witness of the host that used it", names);
     }
-    if (c->in_sync - c->present >= c->super->meta_copies) {
+    uint64_t absent = c->current.members & ~c->voter_mask;
+    uint32_t lost = (uint32_t)__builtin_popcountll(absent);
+    if (lost >= c->super->meta_copies) {
         return errmsg_set(reterr, ERR_DATA_LOSS,
                           "pool %s: %" PRIu32 " of %" PRIu32 " disks are absent, more than it can "
                           "lose without losing data. Attach them, or import with --force-quorum to "
                           "save what is left. Missing: %s",
-                          c->super->name, c->in_sync - c->present, c->in_sync, names);
+                          c->super->name, lost, (uint32_t)__builtin_popcountll(c->current.members),
+                          names);
     }
     return OK;
 }
@@ -336,8 +427,8 @@ static int check_host(const struct super_phys *s, const struct choose_options *o
 }
 
 static int check_choice(const struct choose_options *options, const struct probe *all,
-                        uint32_t all_count, const struct witness_view *w, struct choice *choice,
-                        struct errmsg *reterr) {
+                        uint32_t all_count, const struct witness_view *w, bool quorum,
+                        struct choice *choice, struct errmsg *reterr) {
     const struct super_phys *s = choice->super;
     if (options->read_only) {
         return OK;
@@ -345,17 +436,18 @@ static int check_choice(const struct choose_options *options, const struct probe
     bool newer = witness_knows_newer(w, s);
     if (newer && !options->force_quorum) {
         char names[256] = "";
-        name_absent(choice, all, all_count, names, sizeof(names));
+        name_absent(choice, choice->current.members, all, all_count, names, sizeof(names));
         return errmsg_set(reterr, ERR_STALE,
                           "pool %s: the disks here are older than what this host last used; the "
                           "disks that went on without them are missing. Attach those, or import "
                           "with --force-quorum and lose what was written since. Missing: %s",
                           s->name, names);
     }
-    int error = check_quorum(choice, all, all_count, options->force_quorum ? NULL : reterr);
+    struct errmsg message = {0};
+    int error = check_quorum(choice, all, all_count, quorum, &message);
     choice->forced = newer || error != OK;
-    if (error != OK && (!options->force_quorum || choice->present == 0)) {
-        return error;
+    if (error != OK && (!options->force_quorum || choice->voter_mask == 0)) {
+        return errmsg_set(reterr, error, "%s", message.text);
     }
     return check_host(s, options, reterr);
 }
@@ -394,7 +486,8 @@ static int choose_among(struct env *env, struct probe **probes, uint32_t count,
             error = errmsg_set(reterr, ERR_CORRUPT, "pool %s: no disk of it can be used: %s",
                                probes[0]->label.pool_name, probes[0]->problem.text);
         } else if ((error = refuse_two_sides(candidates, found, probes, count, reterr)) == OK) {
-            error = check_choice(options, all, all_count, &witness, choice, reterr);
+            error = check_choice(options, all, all_count, &witness, candidates[0].quorum, choice,
+                                 reterr);
         }
     }
     mem_free(candidates);

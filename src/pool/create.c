@@ -152,13 +152,15 @@ static void fill_super(struct env *env, const struct pool_options *o, const stru
     s->member_count = o->path_count;
     env_random(env, &s->mount_id, sizeof(s->mount_id));
     s->mount_id |= 1; /* never 0 */
+    s->settled_epoch = s->config_epoch;
+    s->settled_mount_id = s->mount_id;
     for (uint32_t i = 0; i < o->path_count; i++) {
         struct member_phys *m = &s->members[i];
         env_random(env, &m->disk, sizeof(m->disk));
         m->state = MEMBER_IN_SYNC;
         m->state_epoch = 1;
         m->device_class = disk_info(probes[i].disk)->rotational ? 0 : 1;
-        (void)snprintf(m->path_hint, sizeof(m->path_hint), "%.79s", probes[i].path);
+        (void)snprintf(m->path_hint, sizeof(m->path_hint), "%.63s", probes[i].path);
     }
 }
 

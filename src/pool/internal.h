@@ -44,14 +44,33 @@ uint64_t usable_blocks(uint64_t size_bytes);
  * for it. All members present need nobody else's word: no other side is left. */
 bool quorum_reached(uint32_t in_sync, uint32_t present, bool witness);
 
+/* Members of a configuration (a bit each), and whether this host is its witness. */
+struct electorate {
+    uint64_t members;
+    bool witness;
+};
+
+/* What is known to be settled when a superblock and the witness are put together. */
+struct settled_point {
+    uint64_t epoch, generation, mount_id;
+    bool witness; /* this host's is the one that settled it */
+};
+
 struct choice {
     const struct super_phys *super;       /* points into the probes */
     struct probe *voters[POOL_DISKS_MAX]; /* by member; NULL: absent, stale or not in sync */
-    uint32_t in_sync, present;
-    bool witness_votes, forced;
+    /* Members that are here without a vote: to be told by the next superblock that they are out. */
+    struct probe *informed[POOL_DISKS_MAX];
+    struct electorate current; /* in sync by `super`; decided by voters */
+    struct electorate settled; /* of the last configuration known settled; by all that are here */
+    struct settled_point point;
+    uint64_t voter_mask, here_mask;
+    bool forced;
     uint64_t epoch_floor, generation_floor; /* highest seen anywhere */
     char why[POOL_DISKS_MAX][WHY_BYTES];    /* of members without a voter */
 };
+
+bool electorate_decides(const struct electorate *e, uint64_t here);
 
 struct choose_options {
     struct uuid pool;
@@ -80,13 +99,15 @@ HF_MUST_CHECK int host_ensure(struct env *env, char *ret_host);
 struct pool_private {
     struct pool *pool;
     char host[HOST_BYTES];
-    struct fiber_lock lock;   /* one superblock write at a time; holds `next` */
-    struct super_phys next;   /* the one being written */
-    uint64_t parent_mount_id; /* of the superblock all members have now */
-    uint64_t durable_epoch;
-    uint32_t durable_in_sync; /* members of the last configuration that became durable */
-    bool witness_votes;       /* ours is the witness of that configuration */
-    bool unchecked;           /* forced: the write under way needs no quorum */
+    struct fiber_lock lock;             /* one superblock write at a time; holds `next` */
+    struct super_phys next;             /* the one being written */
+    uint64_t parent_mount_id;           /* of the superblock all members have now */
+    struct electorate current, settled; /* what a superblock write has to win: see may_write() */
+    uint64_t informed;                  /* members written to although not in sync */
+    struct disk *informed_disks[POOL_DISKS_MAX];
+    struct settled_point point; /* the next superblock tells it: what is known here must not be lost
+                                   when the next host does not know it */
+    bool unchecked;             /* forced: the write under way needs no quorum */
     bool taken, failed;
     bool witness_due; /* members know an epoch that the witness does not */
     int witness_error;
@@ -98,6 +119,7 @@ struct pool_private {
     uint64_t notify_members; /* a bit a member whose expelled() is to be called */
     uint64_t epoch_floor, generation_floor;
     bool forced;
+    bool new_epoch; /* the next superblock begins one even if no member is lost */
     uint8_t repair_super[POOL_DISKS_MAX]; /* bits: front, back copy of `super` is not there */
     uint8_t repair_label[POOL_DISKS_MAX];
     struct label_phys labels[POOL_DISKS_MAX];

@@ -81,9 +81,9 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     p->pool = pool;
     p->next = *choice->super;
     p->parent_mount_id = choice->super->mount_id;
-    p->durable_epoch = choice->super->config_epoch;
-    p->durable_in_sync = choice->in_sync;
-    p->witness_votes = choice->witness_votes;
+    p->current = choice->current;
+    p->settled = choice->settled;
+    p->point = choice->point;
     p->epoch_floor = choice->epoch_floor;
     p->generation_floor = choice->generation_floor;
     p->forced = choice->forced;
@@ -92,13 +92,17 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     fiber_queue_init(&p->settle_queue);
     pool_notify_init(p);
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
-        struct probe *voter = choice->voters[m];
+        struct probe *voter = choice->voters[m], *informed = choice->informed[m];
         pool->blocks[m] = pool->super.members[m].disk_blocks;
         memcpy(pool->why[m], choice->why[m], sizeof(pool->why[m]));
         if (voter != NULL) {
             note_repairs(voter, choice->super, p);
             pool->disks[m] = voter->disk;
             voter->disk = NULL; /* is the pool's now */
+        } else if (informed != NULL && !read_only) {
+            p->informed_disks[m] = informed->disk;
+            p->informed |= choice->here_mask & (1ull << m);
+            informed->disk = NULL;
         }
     }
     return pool;
@@ -146,7 +150,7 @@ static void describe(struct env *env, struct probe *probes, uint32_t count, cons
         memcpy(found->host, s->host, sizeof(found->host));
         found->wall_ns = s->wall_ns;
         found->exported = (s->flags & SUPER_FLAG_EXPORTED) != 0;
-        found->present = choice->present;
+        found->present = (uint32_t)__builtin_popcountll(choice->voter_mask);
         for (uint32_t m = 0; m < s->member_count; m++) {
             if (s->members[m].state == MEMBER_NONE) {
                 continue;

@@ -43,6 +43,14 @@ static uint32_t in_sync_count(const struct super_phys *s) {
     return count;
 }
 
+static uint64_t in_sync_mask(const struct super_phys *s) {
+    uint64_t mask = 0;
+    for (uint32_t m = 0; m < s->member_count; m++) {
+        mask |= s->members[m].state == MEMBER_IN_SYNC ? 1ull << m : 0;
+    }
+    return mask;
+}
+
 uint32_t pool_in_sync_count(const struct pool *pool) {
     return in_sync_count(&pool->super);
 }
@@ -151,14 +159,22 @@ static int witness_update(struct pool *pool) {
     struct pool_private *p = pool->private_state;
     p->witness_error = witness_write(pool->env, &pool->super);
     p->witness_due = p->witness_error != OK;
-    p->witness_votes = true;
+    if (p->witness_error == OK) {
+        p->point = (struct settled_point){pool->super.config_epoch, pool->super.mount_generation,
+                                          pool->super.mount_id, true};
+        p->current = (struct electorate){in_sync_mask(&pool->super), true};
+        p->settled = p->current;
+    }
     return p->witness_error;
 }
 
-/* Members that were lost since go MISSING in `next`, in an epoch of its own. */
+/* Members that were lost since go MISSING in `next`, in a new epoch. */
 static void take_over_expulsions(struct pool *pool) {
-    struct super_phys *next = &pool->private_state->next;
-    bool changed = false;
+    struct pool_private *p = pool->private_state;
+    struct super_phys *next = &p->next;
+    bool changed = p->new_epoch;
+    next->config_epoch += changed ? 1 : 0;
+    p->new_epoch = false;
     for (uint32_t m = 0; m < next->member_count; m++) {
         if (next->members[m].state != MEMBER_IN_SYNC || pool_member_in_sync(pool, m)) {
             continue;
@@ -169,53 +185,82 @@ static void take_over_expulsions(struct pool *pool) {
         }
         next->members[m].state = MEMBER_MISSING;
         next->members[m].state_epoch = next->config_epoch;
+        bool absent = pool->disks[m] == NULL; /* it has nothing of this mount */
+        next->members[m].state_generation =
+            absent ? pool->super.mount_generation : next->mount_generation;
+        next->members[m].state_mount_id = absent ? pool->super.mount_id : next->mount_id;
     }
 }
 
+/* The elections of choose.c once more, with what is left now. While the pool is in use the two are
+ * the same and this host is the witness. */
 static bool may_write(const struct pool *pool) {
     const struct pool_private *p = pool->private_state;
-    uint32_t present = in_sync_count(&p->next);
+    uint64_t left = in_sync_mask(&p->next);
     if (p->unchecked) {
-        return present != 0;
+        return left != 0;
     }
-    return quorum_reached(p->durable_in_sync, present, p->witness_votes) &&
-           p->durable_in_sync - present < pool->super.meta_copies;
+    uint64_t lost = p->current.members & ~left;
+    return electorate_decides(&p->current, left) &&
+           electorate_decides(&p->settled, left | p->informed) &&
+           (uint32_t)__builtin_popcountll(lost) < pool->super.meta_copies;
 }
 
-/* Writes p->next, of which the caller has set all but sequence, epoch, parent and states. */
+static int super_fail(struct pool *pool) {
+    struct pool_private *p = pool->private_state;
+    p->failed = true;
+    fiber_queue_wake_all(&p->settle_queue);
+    return ERR_QUORUM;
+}
+
+/* Writes p->next to all that get it; expels those of its members that fail. */
+static void super_round(struct pool *pool) {
+    struct pool_private *p = pool->private_state;
+    const struct super_phys *next = &p->next;
+    uint8_t copies[POOL_DISKS_MAX] = {0};
+    struct disk *disks[POOL_DISKS_MAX];
+    uint64_t failed;
+    for (uint32_t m = 0; m < next->member_count; m++) {
+        bool in_sync = next->members[m].state == MEMBER_IN_SYNC;
+        disks[m] = in_sync ? pool->disks[m] : p->informed_disks[m];
+        copies[m] = disks[m] != NULL ? 3 : 0;
+    }
+    super_write_copies(disks, next, copies, &failed);
+    p->informed &= ~failed;
+    mark_failed_writers(pool, failed);
+}
+
+/* Writes p->next, of which the caller has set all but sequence, epoch, parent, states and what is
+ * settled. */
 static int super_write(struct pool *pool) {
     struct pool_private *p = pool->private_state;
     struct super_phys *next = &p->next;
-    const uint64_t epoch_before = p->durable_epoch;
-    uint64_t asked, failed;
+    uint64_t asked;
     ASSERT(!pool->read_only);
+    next->settled_epoch = p->point.epoch;
+    next->settled_generation = p->point.generation;
+    next->settled_mount_id = p->point.mount_id;
     do {
         asked = p->expel_asked;
         take_over_expulsions(pool);
         if (p->failed || !may_write(pool)) {
-            p->failed = true;
-            fiber_queue_wake_all(&p->settle_queue);
-            return ERR_QUORUM;
+            return super_fail(pool);
         }
         next->sequence++;
         next->parent_mount_id = p->parent_mount_id;
         next->wall_ns = env_wall_ns(pool->env);
         ASSERT_EQ(super_validate(next), OK);
-        uint8_t copies[POOL_DISKS_MAX] = {0};
-        for (uint32_t m = 0; m < next->member_count; m++) {
-            copies[m] = next->members[m].state == MEMBER_IN_SYNC ? 3 : 0;
-        }
-        super_write_copies(pool->disks, next, copies, &failed);
+        super_round(pool);
         p->parent_mount_id = next->mount_id; /* the members that are left have it */
-        mark_failed_writers(pool, failed);
     } while (p->expel_asked != asked);
-
+    if (!may_write(pool)) { /* one that was to be told could not be told */
+        return super_fail(pool);
+    }
     pool->super = *next;
-    p->durable_in_sync = in_sync_count(next);
-    p->durable_epoch = next->config_epoch;
     p->expel_durable = asked;
     int error = OK;
-    if (next->config_epoch != epoch_before || p->witness_due) {
+    if (next->config_epoch != p->point.epoch || p->witness_due) {
+        p->witness_due = true;
         error = witness_update(pool);
     }
     fiber_queue_wake_all(&p->settle_queue);
@@ -228,7 +273,7 @@ static struct super_phys *super_begin(struct pool *pool) {
     struct super_phys *next = &pool->private_state->next;
     ASSERT_EQ(next->sequence, pool->super.sequence);
     for (uint32_t m = 0; m < next->member_count; m++) {
-        uint8_t state = next->members[m].state;
+        uint8_t state = next->members[m].state; /* the other fields of the state go with it */
         next->members[m] = pool->super.members[m];
         next->members[m].state = state;
     }
@@ -391,12 +436,17 @@ static void prepare_mount(struct pool *pool) {
     } while (next->mount_id == 0);
     next->flags = 0;
     memcpy(next->host, p->host, sizeof(next->host));
-    if (p->forced) { /* fences every other side, whatever it did */
-        next->config_epoch = MAX(next->config_epoch, p->epoch_floor) + 1;
+    bool tells = false;
+    for (uint32_t m = 0; m < next->member_count; m++) {
+        tells = tells || p->informed_disks[m] != NULL;
+    }
+    if (p->forced || tells) { /* newer than whatever they carry */
+        next->config_epoch = MAX(next->config_epoch, p->epoch_floor);
+        p->new_epoch = true;
     }
     for (uint32_t m = 0; m < next->member_count; m++) {
         if (pool->disks[m] != NULL) {
-            (void)snprintf(next->members[m].path_hint, sizeof(next->members[m].path_hint), "%.79s",
+            (void)snprintf(next->members[m].path_hint, sizeof(next->members[m].path_hint), "%.63s",
                            disk_info(pool->disks[m])->path);
             memcpy(pool->super.members[m].path_hint, next->members[m].path_hint,
                    sizeof(next->members[m].path_hint));
@@ -404,6 +454,14 @@ static void prepare_mount(struct pool *pool) {
             pool->super.members[m].state = MEMBER_MISSING; /* absent; its `why` is set */
         }
     }
+}
+
+static void close_informed(struct pool_private *p) {
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        disk_close(p->informed_disks[m]);
+        p->informed_disks[m] = NULL;
+    }
+    p->informed = 0;
 }
 
 int pool_take(struct pool *pool, struct errmsg *reterr) {
@@ -424,6 +482,7 @@ int pool_take(struct pool *pool, struct errmsg *reterr) {
     error = super_write(pool);
     p->unchecked = false;
     p->taken = error == OK;
+    close_informed(p);
     fiber_lock_release(&p->lock);
     if (error == ERR_QUORUM) {
         return errmsg_set(reterr, error,
@@ -456,6 +515,7 @@ void pool_close(struct pool *pool) {
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         disk_close(pool->disks[m]);
     }
+    close_informed(p);
     mem_free(p);
     mem_free(pool);
 }

@@ -133,14 +133,24 @@ void verify_check(struct scsi_task *task) {
     }
 }
 
+/* For commands whose data cannot be cut: an initiator that holds another amount ready means
+ * something else than its CDB says. */
+static void take_exact_data(struct scsi_task *task, uint32_t bytes, uint32_t field_at) {
+    if (task->expected_out_bytes != bytes) {
+        scsi_fail_cdb(task, field_at, NO_BIT);
+        return;
+    }
+    task->data_out_bytes = bytes;
+    task->transfer_bytes = bytes;
+}
+
 void compare_and_write_check(struct scsi_task *task) {
     struct range range = {get_be64(task->cdb + 2), task->cdb[13], 2, 13};
     uint64_t bytes_max = (uint64_t)scsi_compare_blocks_max(task->lun) << task->lun->block_shift;
     if (take_range(task, &range, bytes_max)) {
         task->op = VOLUME_COMPARE_AND_WRITE;
         task->fua = (task->cdb[1] & FUA) != 0;
-        task->data_out_bytes = 2 * (uint32_t)range_bytes(task);
-        task->transfer_bytes = task->data_out_bytes;
+        take_exact_data(task, 2 * (uint32_t)range_bytes(task), range.blocks_at);
     }
 }
 
@@ -157,8 +167,7 @@ void write_same_check(struct scsi_task *task) {
     }
     if (take_range(task, &range, WRITE_SAME_BYTES_MAX)) {
         task->op = VOLUME_WRITE_ZEROES;
-        task->data_out_bytes = no_data ? 0 : task->lun->block_bytes;
-        task->transfer_bytes = task->data_out_bytes;
+        take_exact_data(task, no_data ? 0 : task->lun->block_bytes, range.blocks_at);
     }
 }
 

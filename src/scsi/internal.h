@@ -149,8 +149,8 @@ void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offs
 
 /* Limits told in VPD page B0h and enforced by the commands. */
 enum {
-    UNMAP_BYTES_MAX = 1 << 30,
-    WRITE_SAME_BYTES_MAX = 1 << 30,
+    UNMAP_BYTES_MAX = 512 << 20, /* 1,048,576 blocks of 512 bytes: hosts distrust more */
+    WRITE_SAME_BYTES_MAX = SCSI_TRANSFER_BYTES_MAX, /* so that it can be read back in one go */
     COMPARE_BLOCKS_MAX = 255,
 };
 uint32_t scsi_compare_blocks_max(const struct scsi_lun *lun);

@@ -293,10 +293,12 @@ static void parameter_lengths(struct scsi_task *task) {
     }
 }
 
+/* A command that would send data to an initiator which means to send some itself has no room for
+ * them: it moves nothing. One that wants data from an initiator which means to receive is refused.
+ */
 static bool directions_agree(struct scsi_task *task) {
-    uint32_t flags = task->command->flags;
-    if (((flags & COMMAND_IN) != 0 && task->expected_out_bytes != 0) ||
-        ((flags & COMMAND_OUT) != 0 && task->expected_in_bytes != 0 && task->transfer_bytes != 0)) {
+    if ((task->command->flags & COMMAND_OUT) != 0 && task->expected_in_bytes != 0 &&
+        task->transfer_bytes != 0) {
         scsi_fail(task, SENSE_INVALID_FIELD_IN_UNIT);
         return false;
     }

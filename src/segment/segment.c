@@ -308,7 +308,7 @@ void segment_seal(struct segment_table *table, struct segment *s) {
 
 void segment_start_freeing(struct segment_table *table, struct segment *s) {
     ASSERT_EQ(s->state, SEGMENT_SEALED);
-    INVARIANT(8, s->live_blocks == 0 && s->pending == 0 && list_is_empty(&s->runs));
+    INVARIANT(8, s->live_blocks == 0 && s->pending == 0);
     segment_mark_dirty(table, s);
     table->slots[s->slot] = NULL;
     s->state = SEGMENT_FREEING;
@@ -316,7 +316,8 @@ void segment_start_freeing(struct segment_table *table, struct segment *s) {
 }
 
 void segment_release(struct segment_table *table, struct segment *s) {
-    INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0);
+    INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0 &&
+                     list_is_empty(&s->runs));
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         uint32_t disk = s->column[c].disk;
         ASSERT_EQ(table->chunk_used[disk][s->column[c].chunk], CHUNK_USED);

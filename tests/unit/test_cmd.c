@@ -174,7 +174,7 @@ static void help_and_completion_know_every_verb(void **state) {
     char *overview = printed(help_print), *completion = printed(completion_print);
     for (uint32_t i = 0; i < verb_count; i++) {
         const struct verb *verb = &verbs[i];
-        char words[64], entry[80];
+        char words[64], entry[128];
         (void)snprintf(words, sizeof(words), "%s%s%s", verb->noun != NULL ? verb->noun : "",
                        verb->noun != NULL ? " " : "", verb->name);
         (void)snprintf(entry, sizeof(entry), "    '%s') options='", words);
