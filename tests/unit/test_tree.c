@@ -225,6 +225,7 @@ struct script {
     struct world *world;
     struct script_op *op;
     uint32_t count, room, at;
+    uint64_t claim; /* put_count as told to the merge; 0: the truth */
     struct value value;
 };
 
@@ -286,7 +287,7 @@ static int script_run(struct script *s, bool delta_allowed) {
     for (uint32_t i = 0; i < s->count; i++) {
         puts += s->op[i].kind == TREE_PUT;
     }
-    batch.put_count = puts;
+    batch.put_count = s->claim != 0 ? s->claim : puts;
     s->at = 0;
     w->freed = 0;
     int rc = tree_merge(&w->tree, &batch, &root);
@@ -536,6 +537,31 @@ static void runs_pile_up_and_fold(void **state) {
     world_free(w);
 }
 
+/* When there are as many runs as there may be, the next batch takes one in, whatever its size. */
+static void the_most_runs_are_not_exceeded(void **state) {
+    (void)state;
+    struct world *w = world_new(TREE_EXTENTS, 512, 4);
+    struct script s = {.world = w};
+    w->slots = 20000;
+    for (uint32_t i = 0; i < w->slots; i++) {
+        script_put(&s, i);
+    }
+    assert_int_equal(script_run(&s, true), OK);
+    s.claim = 1;
+    for (uint32_t i = 0; i < 12; i++) {
+        script_reset(&s);
+        for (uint32_t k = 0; k < 20; k++) {
+            script_put(&s, 1000 * k + (uint32_t)rng_below(&w->rng, 1000));
+        }
+        assert_int_equal(script_run(&s, true), OK);
+        /* Once they are taken in, runs of the same size all are. */
+        assert_true(i > 6 ? w->tree.root.levels <= TREE_LEVELS_MAX : w->tree.root.levels == i + 2);
+        check_world(w);
+    }
+    script_free(&s);
+    world_free(w);
+}
+
 static void maps_are_like_the_model(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -641,6 +667,84 @@ static void a_small_merge_touches_one_path(void **state) {
     check_world(w);
     script_free(&s);
     world_free(w);
+}
+
+/* An interior node with one child, as a tree filled in order has at its right end, does not stay
+ * the root. */
+static void a_root_with_one_child_gives_way(void **state) {
+    (void)state;
+    struct world *w = world_new(TREE_EXTENTS, 512, 1);
+    struct script s = {.world = w};
+    const uint32_t leaf_room = (512 - NODE_HEAD_BYTES - NODE_RUN_BYTES) / 8, fanout = 18;
+    w->slots = leaf_room * (3 * fanout + 1);
+    for (uint32_t i = 0; i < w->slots; i++) {
+        script_put(&s, i);
+    }
+    assert_int_equal(script_run(&s, false), OK);
+    assert_int_equal(w->tree.root.level[0].nodes, 3 * fanout + 1 + 4 + 1);
+    assert_int_equal(base_height(w), 2);
+    script_reset(&s);
+    script_delete(&s, 0, leaf_room * 3 * fanout);
+    assert_int_equal(script_run(&s, false), OK);
+    check_world(w);
+    assert_int_equal(base_height(w), 0);
+    script_free(&s);
+    world_free(w);
+}
+
+/* Appending in small batches leaves full leaves behind. */
+static void appending_packs_tight(void **state) {
+    (void)state;
+    struct world *w = world_new(TREE_EXTENTS, 512, 1);
+    struct script s = {.world = w};
+    w->slots = 9000;
+    for (uint32_t i = 0; i < w->slots; i += 30) {
+        script_reset(&s);
+        for (uint32_t k = 0; k < 30; k++) {
+            script_put(&s, i + k);
+        }
+        assert_int_equal(script_run(&s, false), OK);
+    }
+    check_world(w);
+    const struct tree_level_phys *base = &w->tree.root.level[0];
+    assert_true(base->nodes * (512 - NODE_HEAD_BYTES) <= base->items * 8 * 120 / 100);
+    script_free(&s);
+    world_free(w);
+}
+
+/* Leaves that lose items here and there are joined. */
+static void small_leaves_are_joined(void **state) {
+    (void)state;
+    for (int kind = TREE_EXTENTS; kind <= TREE_MAP; kind++) {
+        struct world *w = world_new((enum tree_kind)kind, 1024, 1);
+        struct script s = {.world = w};
+        w->slots = 10000;
+        w->stride = 2; /* no runs to speak of: each item has the same size */
+        for (uint32_t i = 0; i < w->slots; i++) {
+            script_put(&s, i);
+        }
+        assert_int_equal(script_run(&s, false), OK);
+        uint64_t full_nodes = w->tree.root.level[0].nodes;
+        /* Each batch takes something out of leaves that lie apart. */
+        uint32_t leaf_items = (uint32_t)(w->slots / full_nodes);
+        for (uint32_t round = 0; round < 60; round++) {
+            script_reset(&s);
+            uint32_t slot = (uint32_t)rng_below(&w->rng, leaf_items * 8);
+            while (slot + leaf_items < w->slots) {
+                uint32_t count = 1 + (uint32_t)rng_below(&w->rng, leaf_items / 2);
+                script_delete(&s, slot, count);
+                slot += leaf_items * (4 + (uint32_t)rng_below(&w->rng, 8));
+            }
+            assert_int_equal(script_run(&s, false), OK);
+        }
+        check_world(w);
+        const struct tree_level_phys *base = &w->tree.root.level[0];
+        assert_true(base->items < w->slots / 2);
+        /* Two thirds at least, but for what was deleted since and the edges. */
+        assert_true(base->nodes * w->slots <= full_nodes * base->items * 16 / 10);
+        script_free(&s);
+        world_free(w);
+    }
 }
 
 struct one_item {
@@ -866,9 +970,13 @@ int main(void) {
         cmocka_unit_test(extents_are_like_the_model),
         cmocka_unit_test(delta_runs_are_like_the_model),
         cmocka_unit_test(runs_pile_up_and_fold),
+        cmocka_unit_test(the_most_runs_are_not_exceeded),
         cmocka_unit_test(maps_are_like_the_model),
         cmocka_unit_test(failures_leave_the_old_tree),
         cmocka_unit_test(a_small_merge_touches_one_path),
+        cmocka_unit_test(a_root_with_one_child_gives_way),
+        cmocka_unit_test(appending_packs_tight),
+        cmocka_unit_test(small_leaves_are_joined),
         cmocka_unit_test(ranges_end_where_they_should),
         cmocka_unit_test(leaves_stay_dense),
         cmocka_unit_test(rewriting_moves_what_it_should),
