@@ -39,8 +39,9 @@ struct tree_store {
     int (*write)(struct tree_store *store, struct buf *node, struct tree_ptr_phys *ret_ptr);
     /* The node is not part of the new root any more (to be freed when that is committed). */
     void (*free)(struct tree_store *store, const struct tree_ptr_phys *ptr);
-    /* These nodes will be read soon, in this order. A hint: may be NULL, must not park, may do
-     * nothing. Comes from merges that read most leaves, and from walks. */
+    /* These nodes will be read soon, in this order (addresses as they stand in the node above: not
+     * yet validated). A hint: may be NULL, must not park, may do nothing. Comes from merges that
+     * read most leaves, and from walks. */
     void (*prefetch)(struct tree_store *store, const struct tree_ptr_phys *ptrs, uint32_t count);
     uint32_t node_bytes; /* ≥ 512 */
 };

@@ -36,7 +36,7 @@ struct memory_store {
     struct buf **node; /* by address; NULL: not live */
     uint8_t *pending;  /* freed by the merge under way */
     uint64_t next, committed_next;
-    uint64_t reads, writes, frees;
+    uint64_t reads, writes, frees, announced;
     uint64_t fail_read, fail_write; /* 0: never; n: the n-th from now */
     uint32_t cached_pct;
     bool verify;
@@ -90,12 +90,22 @@ static void memory_free_node(struct tree_store *store, const struct tree_ptr_phy
     m->pending[ptr->address] = 1;
 }
 
+static void memory_prefetch(struct tree_store *store, const struct tree_ptr_phys *ptrs,
+                            uint32_t count) {
+    struct memory_store *m = (struct memory_store *)store;
+    m->announced += count;
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(!m->verify || (ptrs[i].address < m->next && m->node[ptrs[i].address] != NULL));
+    }
+}
+
 static void memory_init(struct memory_store *m, uint32_t node_bytes) {
     *m = (struct memory_store){
         .store = {.read = memory_read,
                   .is_cached = memory_is_cached,
                   .write = memory_write,
                   .free = memory_free_node,
+                  .prefetch = memory_prefetch,
                   .node_bytes = node_bytes},
         .next = 1,
         .committed_next = 1,
@@ -829,6 +839,34 @@ static void leaves_stay_dense(void **state) {
     }
 }
 
+/* Of a merge that reads most leaves the store is told all of them ahead, once; of a small one
+ * nothing. */
+static void dense_merges_announce_reads(void **state) {
+    (void)state;
+    struct world *w = world_new(TREE_EXTENTS, 512, 1);
+    struct script s = {.world = w};
+    w->slots = 20000;
+    for (uint32_t i = 0; i < w->slots; i++) {
+        script_put(&s, i);
+    }
+    assert_int_equal(script_run(&s, false), OK);
+    assert_int_equal(w->store.announced, 0);
+    script_reset(&s);
+    for (uint32_t i = 0; i < w->slots; i += 10) {
+        script_put(&s, i);
+    }
+    w->store.reads = 0;
+    assert_int_equal(script_run(&s, false), OK);
+    assert_int_equal(w->store.announced, w->store.reads - 1); /* all but the root */
+    script_reset(&s);
+    script_put(&s, 7);
+    w->store.announced = 0;
+    assert_int_equal(script_run(&s, false), OK);
+    assert_int_equal(w->store.announced, 0);
+    script_free(&s);
+    world_free(w);
+}
+
 static bool move_some(void *ctx, const struct tree_ptr_phys *ptr) {
     const struct world *w = ctx;
     return ptr->address % 10 == w->freed;
@@ -979,6 +1017,7 @@ int main(void) {
         cmocka_unit_test(small_leaves_are_joined),
         cmocka_unit_test(ranges_end_where_they_should),
         cmocka_unit_test(leaves_stay_dense),
+        cmocka_unit_test(dense_merges_announce_reads),
         cmocka_unit_test(rewriting_moves_what_it_should),
         cmocka_unit_test(damaged_nodes_are_refused),
         cmocka_unit_test(nodes_of_others_are_refused),
