@@ -18,7 +18,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-enum { TIMERS_FIRST = 64, STATE_NAME_MAX = 80, IO_ALIGN = 4096 };
+enum { TIMERS_FIRST = 64, STATE_NAME_MAX = 80, IO_ALIGN = 4096, IOV_COUNT_MAX = 1024 };
 
 void env_init(struct env *env, const struct env_ops *ops) {
     memset(env, 0, sizeof(*env));
@@ -279,7 +279,7 @@ void env_disk_submit(struct env_disk *disk, struct env_io *io) {
     ASSERT(io->done != NULL);
     ASSERT((io->offset_bytes | io->length_bytes) % IO_ALIGN == 0);
     if (io->op == ENV_IO_READ || io->op == ENV_IO_WRITE) {
-        ASSERT(io->iov_count > 0);
+        ASSERT(io->iov_count > 0 && io->iov_count <= IOV_COUNT_MAX);
         uint64_t sum_bytes = 0;
         for (uint32_t i = 0; i < io->iov_count; i++) {
             ASSERT(((uintptr_t)io->iov[i].iov_base | io->iov[i].iov_len) % IO_ALIGN == 0);

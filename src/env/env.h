@@ -81,7 +81,7 @@ struct env_io {
     uint64_t offset_bytes;
     uint64_t length_bytes; /* sum of the iovec for read and write */
     struct iovec *iov;     /* array is the caller's, valid until done() */
-    uint32_t iov_count;
+    uint32_t iov_count;    /* ≤ 1024 */
     int result; /* OK or ERR_IO, ERR_DISK_GONE, ERR_NO_SPACE; a short transfer is ERR_IO */
     void (*done)(struct env_io *io);
     void *owner;

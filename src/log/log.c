@@ -58,6 +58,7 @@ struct log {
     uint32_t row_count;
     uint64_t next_lsn, committed_lsn;
     uint64_t turn;
+    uint32_t live_rows; /* whose memory is still needed, in rows or not */
     bool close_queued, settling, space_short;
     struct env_task close_task;
     int error;
@@ -76,12 +77,13 @@ static size_t row_bytes_max(const struct log *log) {
 }
 
 static size_t entry_bytes(const struct log_entry *e) {
-    return sizeof(struct log_record_phys) + round_up(e->header_bytes, 8) + round_up(e->data_bytes, 8);
+    return sizeof(struct log_record_phys) + round_up(e->header_bytes, 8) +
+           round_up(e->data_bytes, 8);
 }
 
 uint32_t log_data_max(const struct log *log, uint32_t header_bytes) {
-    size_t fixed = sizeof(struct log_row_phys) + sizeof(struct log_record_phys) +
-                   round_up(header_bytes, 8);
+    size_t fixed =
+        sizeof(struct log_row_phys) + sizeof(struct log_record_phys) + round_up(header_bytes, 8);
     return (uint32_t)round_down(row_bytes_max(log) - fixed, BLOCK_BYTES);
 }
 
@@ -120,11 +122,17 @@ static void ring_pop(struct ring *ring) {
     mem_free(slot);
 }
 
+void log_quiesce(struct log *log) {
+    while (log != NULL && (log->close_queued || log->settling || log->live_rows > 0)) {
+        fiber_sleep_until(env_now_ns(log->pool->env) + NS_PER_MS);
+    }
+}
+
 void log_free(struct log *log) {
     if (log == NULL) {
         return;
     }
-    ASSERT(list_is_empty(&log->open) && list_is_empty(&log->rows) && !log->close_queued);
+    ASSERT(list_is_empty(&log->open) && log->live_rows == 0 && !log->close_queued);
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         while (!list_is_empty(&log->rings[m].slots)) {
             ring_pop(&log->rings[m]);
@@ -190,16 +198,16 @@ static void row_send(struct log_row *row, uint32_t member) {
     row->tried |= 1ull << member;
     row->copies_pending++;
     struct row_copy *copy = &row->copies[row->copy_count++];
-    *copy = (struct row_copy){
-        .io = {.op = ENV_IO_WRITE,
-               .durable = true,
-               .offset_bytes = (RING_START + (uint64_t)slot->start) * BLOCK_BYTES,
-               .length_bytes = (uint64_t)row->blocks * BLOCK_BYTES,
-               .buf = row->buf,
-               .deadline_ns = env_now_ns(log->pool->env) + LOG_LATE_NS,
-               .done = copy_done},
-        .row = row,
-        .member = member};
+    *copy =
+        (struct row_copy){.io = {.op = ENV_IO_WRITE,
+                                 .durable = true,
+                                 .offset_bytes = (RING_START + (uint64_t)slot->start) * BLOCK_BYTES,
+                                 .length_bytes = (uint64_t)row->blocks * BLOCK_BYTES,
+                                 .buf = row->buf,
+                                 .deadline_ns = env_now_ns(log->pool->env) + LOG_LATE_NS,
+                                 .done = copy_done},
+                          .row = row,
+                          .member = member};
     log->counters.bytes += copy->io.length_bytes;
     disk_submit(log->pool->disks[member], &copy->io);
 }
@@ -312,6 +320,7 @@ static void log_close_row(struct log *log) {
         }
         struct log_row *row = MEM_NEW(struct log_row);
         row->log = log;
+        log->live_rows++;
         list_init(&row->entries);
         size_t bytes = row_gather(log, &row->entries);
         row->lsn = log->next_lsn++;
@@ -339,8 +348,8 @@ static void log_close_row(struct log *log) {
 static void row_check_durable(struct log_row *row) {
     struct log *log = row->log;
     uint32_t wanted = MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(log->pool)));
-    bool short_ack = SABOTAGE(ack_one_copy_short) && row->copies_done + 1 >= wanted &&
-                     row->copies_done > 0;
+    bool short_ack =
+        SABOTAGE(ack_one_copy_short) && row->copies_done + 1 >= wanted && row->copies_done > 0;
     if (row->copies_done >= wanted || short_ack) {
         row->durable = true;
     } else if (row->copies_pending == 0) { /* nowhere left to write it */
@@ -369,6 +378,7 @@ static void copy_replace(struct row_copy *copy, int error) {
 
 static void row_free_if_over(struct log_row *row) {
     if (row->copies_pending == 0 && list_is_empty(&row->link) && list_is_empty(&row->entries)) {
+        row->log->live_rows--;
         buf_unref(row->buf);
         mem_free(row);
     }

@@ -13,7 +13,8 @@
 enum { ROW_VERSION = 1 };
 
 static uint32_t header_bytes(uint32_t blocks, uint32_t runs) {
-    return (uint32_t)round_up(sizeof(struct row_phys) + (uint64_t)runs * sizeof(struct row_run_phys) +
+    return (uint32_t)round_up(sizeof(struct row_phys) +
+                                  (uint64_t)runs * sizeof(struct row_run_phys) +
                                   (uint64_t)blocks * sizeof(uint32_t),
                               8);
 }
@@ -159,7 +160,8 @@ int row_write(struct row *row, bool durable) {
         writes[c] = (struct column_write){
             .io = {.op = ENV_IO_WRITE,
                    .durable = durable,
-                   .offset_bytes = segment_column_block(row->table, s, c, row->offset) * BLOCK_BYTES,
+                   .offset_bytes =
+                       segment_column_block(row->table, s, c, row->offset) * BLOCK_BYTES,
                    .length_bytes = column_bytes(row),
                    .buf = row->buf,
                    .buf_offset = (c % per_copy) * column_bytes(row),

@@ -114,7 +114,6 @@ hit() { [[ $(status a faulted) -gt $before ]]; }
 start hung dd if="$mount/a" of=/dev/null bs=4096 count=1 iflag=direct
 hung=$started
 within 5 hit
-gone() { [[ ! -d /proc/$1 || $(awk '/^State/ { print $2 }' "/proc/$1/status") == Z ]]; }
 kill -KILL "$hung"
 try "a program can be killed while it hangs" within 5 gone "$hung"
 end "$hung"

@@ -52,6 +52,7 @@ struct slot {
     uint64_t sector, sectors;
     uint64_t began_ms;
     uint8_t *buffer;
+    struct scsi_iovec iov; /* the library keeps a pointer to it */
     bool busy;
 };
 
@@ -277,9 +278,10 @@ static bool submit(struct slot *slot) {
     } else if (slot->kind == KIND_FLUSH) {
         slot->task = iscsi_synchronizecache10_task(iscsi, url->lun, 0, 0, 0, 0, completed, slot);
     } else {
-        struct scsi_iovec iov = {.iov_base = slot->buffer, .iov_len = bytes};
+        memset(slot->buffer, 0xee, bytes); /* so that what is not transferred is noticed */
+        slot->iov = (struct scsi_iovec){.iov_base = slot->buffer, .iov_len = bytes};
         slot->task = iscsi_read16_iov_task(iscsi, url->lun, lba, bytes, (int)block_bytes, 0, 0, 0,
-                                           0, 0, completed, slot, &iov, 1);
+                                           0, 0, completed, slot, &slot->iov, 1);
     }
     if (!slot->task) {
         settle(slot, false);
@@ -351,9 +353,19 @@ static bool connect_once(void) {
     return false;
 }
 
+/* A connection that went while nothing was under way is noticed here. */
+static bool is_alive(void) {
+    struct scsi_task *task = iscsi && !lost ? iscsi_testunitready_sync(iscsi, url->lun) : NULL;
+    bool alive = task && task->status == SCSI_STATUS_GOOD;
+    if (task) {
+        scsi_free_scsi_task(task);
+    }
+    return alive;
+}
+
 static bool connect_within(uint64_t seconds) {
     uint64_t until = now_ms() + seconds * 1000;
-    while (!iscsi || lost) {
+    while (!is_alive()) {
         disconnect();
         if (!connect_once()) {
             if (now_ms() >= until) {

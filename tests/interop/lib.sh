@@ -8,7 +8,7 @@
 #   deny TEXT COMMAND...     passes if it fails
 #   within SECONDS COMMAND.. repeats it until it succeeds
 #   start NAME COMMAND...    in the background, output to $work/NAME.log; its pid in $started
-#   end PID [SIGNAL]         ends one that was started, and waits for it
+#   end PID [SIGNAL]         ends one that was started, and waits for it; after 30 s with SIGKILL
 #   mount_faultfs BACKING    shows BACKING in $mount through faultfs; `fault COMMAND...` commands it
 #
 # A service of its own, whose pools lie in one folder ($disks):
@@ -42,10 +42,7 @@ cleanup() {
         fusermount3 -u -z "$mount" 2>/dev/null
     fi
     for pid in "${running[@]}"; do
-        for _ in {1..50}; do
-            kill -0 "$pid" 2>/dev/null || break
-            sleep 0.1
-        done
+        within 5 gone "$pid"
         kill -KILL "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
     done
@@ -111,9 +108,19 @@ start() {
     running+=("$started")
 }
 
+gone() {
+    local state
+    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    [[ -z $state || $state == Z ]]
+}
+
 end() {
     local pid=$1 i
     kill "-${2:-TERM}" "$pid" 2>/dev/null
+    if ! within 30 gone "$pid"; then
+        echo "process $pid does not end" >&2
+        kill -KILL "$pid" 2>/dev/null
+    fi
     wait "$pid" 2>/dev/null
     local code=$?
     for i in "${!running[@]}"; do

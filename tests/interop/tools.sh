@@ -23,7 +23,7 @@ for page in 0 128 131 176 177 178; do # supported, serial, designators, limits, 
 done
 deny "a page that does not exist is refused" iscsi-inq -e 1 -c 191 "$lun"
 try "iscsi-readcapacity16 sees the size" has "$((256 << 20))" iscsi-readcapacity16 -s "$lun"
-try "and 4 KiB physical blocks" has "LBPPBE:3" iscsi-readcapacity16 "$lun"
+try "and 4 KiB physical blocks" has "EXPONENT:3" iscsi-readcapacity16 "$lun"
 deny "a LUN that does not exist is refused" iscsi-readcapacity16 "${lun%/*}/77"
 deny "so is a target that does not exist" iscsi-readcapacity16 "iscsi://127.0.0.1:$port/iqn.2026-01.none:x/0"
 # It reads until it is told to stop.

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Disks of the real environment: which way an I/O goes, and how it comes back.
+ *
+ *     file or block device   the ring, or the disk's threads where there is no ring
+ *     discard of a device    always the disk's threads: the ioctl blocks
+ *     memory disk            copied by the loop (memory.c)
+ *
+ * Whichever way, linux_io_finish() is the end. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "env/linux/internal.h"
+
+enum { UNIT_BYTES = 4096 };
+
+/* ---- opening and closing ---- */
+
+static int set_window(struct linux_disk *disk, const struct env_disk_options *options,
+                      uint64_t whole_bytes, struct errmsg *reterr) {
+    const char *path = disk->info.path;
+    uint64_t length_bytes = options->length_bytes;
+    if (length_bytes == 0 && options->offset_bytes < whole_bytes) {
+        length_bytes = round_down(whole_bytes - options->offset_bytes, UNIT_BYTES);
+    }
+    if (length_bytes == 0 || !range_is_within(options->offset_bytes, length_bytes, whole_bytes)) {
+        char size[32];
+        size_format(whole_bytes, size, sizeof(size));
+        return errmsg_set(reterr, ERR_INVALID, "%s is too small: it holds %s", path, size);
+    }
+    disk->window_bytes = options->offset_bytes;
+    disk->info.size_bytes = length_bytes;
+    return OK;
+}
+
+static int open_memory(struct linux_disk *disk, const struct env_disk_options *options,
+                       struct errmsg *reterr) {
+    int error = memory_open(disk->info.path, options->exclusive, &disk->memory, reterr);
+    if (error != OK) {
+        return error;
+    }
+    disk->info.kind = ENV_DISK_MEMORY;
+    disk->info.discards = true;
+    return set_window(disk, options, memory_size_bytes(disk->memory), reterr);
+}
+
+static int open_fd(struct linux_disk *disk, const struct env_disk_options *options,
+                   struct errmsg *reterr) {
+    int error = handle_open(disk->info.path, options, linux_disk_env(disk)->disk_workers,
+                            &disk->handle, reterr);
+    if (error != OK) {
+        return error;
+    }
+    disk->fd = handle_fd(disk->handle);
+    error = set_window(disk, options, handle_size_bytes(disk->handle), reterr);
+    if (error != OK) {
+        return error;
+    }
+    bool is_block = handle_is_block(disk->handle);
+    disk->info.kind = is_block ? ENV_DISK_BLOCK : ENV_DISK_FILE;
+    disk->info.discards = handle_can_punch(disk->handle);
+    sysfs_describe(handle_device(disk->handle), is_block, &disk->info);
+    handle_set_end(disk->handle, disk->window_bytes + disk->info.size_bytes);
+    return OK;
+}
+
+static void disk_free(struct linux_disk *disk) {
+    if (disk->handle != NULL) {
+        handle_release(disk->handle);
+    }
+    if (disk->memory != NULL) {
+        memory_release(disk->memory);
+    }
+    mem_free(disk);
+}
+
+int linux_disk_open(struct env *env, const char *path, const struct env_disk_options *options,
+                    struct env_disk **ret_disk, struct errmsg *reterr) {
+    struct linux_disk *disk = MEM_NEW(struct linux_disk);
+    disk->disk.env = env;
+    disk->fd = -1;
+    int error = OK;
+    if ((size_t)snprintf(disk->info.path, sizeof(disk->info.path), "%s", path) >=
+        sizeof(disk->info.path)) {
+        error = errmsg_set(reterr, ERR_INVALID, "this path of a disk is too long: %s", path);
+    } else if (strncmp(path, "mem:", 4) == 0) {
+        error = open_memory(disk, options, reterr);
+    } else {
+        error = open_fd(disk, options, reterr);
+    }
+    if (error != OK) {
+        disk_free(disk);
+        return error;
+    }
+    *ret_disk = &disk->disk;
+    return OK;
+}
+
+void linux_disk_close(struct env_disk *base) {
+    struct linux_disk *disk = linux_disk_of(base);
+    ASSERT(!disk->is_closed);
+    disk->is_closed = true;
+    if (disk->outstanding == 0) {
+        disk_free(disk);
+    }
+}
+
+const struct env_disk_info *linux_disk_info(const struct env_disk *base) {
+    return &CONTAINER_OF(base, const struct linux_disk, disk)->info;
+}
+
+int linux_disk_probe(struct env_disk *base, struct errmsg *reterr) {
+    struct linux_disk *disk = linux_disk_of(base);
+    return disk->handle != NULL ? handle_probe(disk->handle, reterr) : OK;
+}
+
+/* ---- I/O ---- */
+
+void linux_disk_submit(struct env_disk *base, struct env_io *io) {
+    struct linux_disk *disk = linux_disk_of(base);
+    struct linux_env *l = linux_disk_env(disk);
+    ASSERT(!disk->is_closed);
+    struct linux_io *lio = linux_io_of(io);
+    lio->disk = disk;
+    disk->outstanding++;
+    l->outstanding++;
+    if (io->op != ENV_IO_FLUSH &&
+        !range_is_within(io->offset_bytes, io->length_bytes, disk->info.size_bytes)) {
+        linux_io_fail(io, EIO);
+    } else if (io->op == ENV_IO_DISCARD && (!disk->info.discards || io->length_bytes == 0)) {
+        linux_io_fail(io, 0); /* discards are hints: nothing to do is no failure */
+    } else if (disk->memory != NULL) {
+        memory_submit(l, io);
+    } else if (l->has_ring && !(io->op == ENV_IO_DISCARD && disk->info.kind == ENV_DISK_BLOCK)) {
+        ring_submit(l, io);
+    } else {
+        handle_work(disk->handle, io);
+    }
+}
+
+static int error_of(int errnum) {
+    switch (errnum) {
+    case ENODEV:
+    case ENXIO:
+    case ESTALE:       /* NFS: the file is gone */
+    case ENOTCONN:     /* FUSE: its server is gone */
+    case ECONNABORTED: /* FUSE: aborted */
+        return ERR_DISK_GONE;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return ERR_NO_SPACE;
+    default:
+        return ERR_IO;
+    }
+}
+
+void linux_io_return(struct env_io *io, int error) {
+    struct linux_disk *disk = linux_io_of(io)->disk;
+    struct linux_env *l = linux_disk_env(disk);
+    io->result = error;
+    io->done(io); /* may close the disk, so it is still counted */
+    l->outstanding--;
+    if (--disk->outstanding == 0 && disk->is_closed) {
+        disk_free(disk);
+    }
+}
+
+void linux_io_finish(struct env_io *io, int64_t result) {
+    bool moves_data = io->op == ENV_IO_READ || io->op == ENV_IO_WRITE;
+    int error = OK;
+    if (result < 0) {
+        error = error_of((int)-result);
+        if (io->op == ENV_IO_DISCARD && (result == -EOPNOTSUPP || result == -ENOSYS)) {
+            error = OK;
+        }
+    } else if (moves_data && (uint64_t)result != io->length_bytes) {
+        error = ERR_IO; /* the end of a truncated file, or worse */
+    }
+    linux_io_return(io, error);
+}
+
+static void io_failed(struct env_task *task) {
+    struct env_io *io = env_io_of(CONTAINER_OF(task, struct linux_io, task));
+    linux_io_return(io, io->result);
+}
+
+void linux_io_fail(struct env_io *io, int errnum) {
+    struct linux_io *lio = linux_io_of(io);
+    io->result = errnum == 0 ? OK : error_of(errnum);
+    lio->task.run = io_failed;
+    env_defer(lio->disk->disk.env, &lio->task);
+}

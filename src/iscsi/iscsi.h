@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The iSCSI target (RFC 7143): portals, targets, sessions.
+ *
+ * A server listens on portals; every target is reachable through every portal. Everything of one
+ * server runs on one loop (`env`) and only there may its functions be called. It never logs:
+ * noteworthy events are handed to options.event, already in words. docs/ARCHITECTURE.md says how
+ * connections, sessions and commands hang together; iscsi/limits.h states what each may hold. */
+#ifndef HOLDFAST_ISCSI_ISCSI_H
+#define HOLDFAST_ISCSI_ISCSI_H
+
+#include "env/env.h"
+#include "iscsi/limits.h"
+#include "scsi/scsi.h"
+
+struct iscsi_server;
+
+/* Zero fields take the defaults of limits.h. */
+struct iscsi_options {
+    uint32_t sessions_max;
+    uint32_t commands_max;       /* CmdSN window of a session */
+    uint64_t memory_bytes;       /* data buffers of the whole server */
+    uint32_t keepalive_s;        /* silence after which a NOP-In is sent */
+    uint32_t keepalive_answer_s; /* no answer for this long ends the connection */
+    uint32_t login_s;
+    /* Something a person may want to know: a login, a refusal and why, a connection ended and why.
+     * May be NULL. */
+    void (*event)(void *owner, const char *text);
+    void *event_owner;
+};
+
+struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_options *options);
+/* Only after iscsi_server_stop() has reported, or when no portal was ever added. Commands that the
+ * volume still holds keep what they need until they come back. */
+void iscsi_server_free(struct iscsi_server *server);
+
+/* "127.0.0.1:3260", "[::1]:3260"; port 0 picks one. Errors of net_listen(), ERR_LIMIT. */
+HF_MUST_CHECK int iscsi_portal_add(struct iscsi_server *server, const char *address,
+                                   struct errmsg *reterr);
+/* Ends no session. ERR_NOT_FOUND. The address is the one given or the one bound. */
+HF_MUST_CHECK int iscsi_portal_remove(struct iscsi_server *server, const char *address,
+                                      struct errmsg *reterr);
+/* The address really bound; NULL beyond the last. */
+const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index);
+
+/* ERR_INVALID (the name; see iscsi_name_check()), ERR_EXISTS, ERR_LIMIT. `initiators` (names, NULL
+ * and count 0: everybody) is copied. The scsi_target stays the caller's and must outlive it here.
+ */
+HF_MUST_CHECK int iscsi_target_add(struct iscsi_server *server, const char *iqn,
+                                   struct scsi_target *target, const char *const *initiators,
+                                   uint32_t initiator_count, struct errmsg *reterr);
+/* Ends its sessions. ERR_NOT_FOUND. */
+HF_MUST_CHECK int iscsi_target_remove(struct iscsi_server *server, const char *iqn,
+                                      struct errmsg *reterr);
+
+/* RFC 7143 §4.2.7: iqn., eui. and naa. names, in their normal (lower case) form. */
+HF_MUST_CHECK int iscsi_name_check(const char *name, struct errmsg *reterr);
+
+struct iscsi_session_status {
+    char initiator[ISCSI_NAME_BYTES_MAX + 1];
+    char target[ISCSI_NAME_BYTES_MAX + 1]; /* empty: discovery */
+    char peer[64], portal[64];
+    uint8_t isid[6];
+    uint16_t tsih;
+    bool header_digest, data_digest;
+    uint32_t commands;
+    uint64_t commands_total, read_bytes, write_bytes;
+    uint64_t age_ns;
+};
+/* Fills at most `room`; returns how many sessions there are. */
+uint32_t iscsi_session_list(const struct iscsi_server *server,
+                            struct iscsi_session_status *ret_sessions, uint32_t room);
+
+/* Takes no connection and no command any more, lets running commands finish until `deadline_ns`
+ * (absolute), tells initiators, closes. stopped(owner) runs from the loop when all is closed;
+ * commands whose volume has not answered by then are dropped, see scsi_target_outstanding(). */
+void iscsi_server_stop(struct iscsi_server *server, uint64_t deadline_ns,
+                       void (*stopped)(void *owner), void *owner);
+
+#endif

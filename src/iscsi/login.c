@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The login phase (RFC 7143 §6.3, §11.12, §11.13).
+ *
+ *     first request ──> security ──> operational ──> full feature
+ *          CSG 0 or 1      │   CSG 0, NSG 3 (nothing operational to say)   ▲
+ *                          └────────────────────────────────────────────────┘
+ *
+ * A request names the stage it speaks in and, with the T bit, the one it wants to go to. We always
+ * agree: with no authentication there is nothing that could keep us. Keys may be spread over
+ * several requests with the C bit; they are collected and taken as a whole. A refusal is one
+ * response with a status, then the connection ends. */
+#include <string.h>
+
+#include "base/math.h"
+#include "iscsi/internal.h"
+
+enum login_status {
+    LOGIN_GOOD = 0x0000,
+    LOGIN_INITIATOR_ERROR = 0x0200,
+    LOGIN_AUTHENTICATION_FAILURE = 0x0201,
+    LOGIN_FORBIDDEN = 0x0202,
+    LOGIN_NOT_FOUND = 0x0203,
+    LOGIN_UNSUPPORTED_VERSION = 0x0205,
+    LOGIN_TOO_MANY_CONNECTIONS = 0x0206,
+    LOGIN_MISSING_PARAMETER = 0x0207,
+    LOGIN_NO_SUCH_SESSION = 0x020a,
+    LOGIN_INVALID_REQUEST = 0x020b,
+    LOGIN_UNAVAILABLE = 0x0301,
+    LOGIN_OUT_OF_RESOURCES = 0x0302,
+};
+
+enum { STAGE_SECURITY = 0, STAGE_OPERATIONAL = 1, STAGE_FULL_FEATURE = 3, STAGE_NONE = 0xff };
+
+static struct iscsi_tx *response_new(struct iscsi_connection *connection, uint8_t flags) {
+    struct iscsi_tx *tx = tx_new(OP_LOGIN_RESPONSE, flags);
+    memcpy(tx->bhs + AT_ISID, connection->login.isid, 6);
+    put_be16(tx->bhs + AT_TSIH, connection->login.tsih);
+    put_be32(tx->bhs + AT_ITT, connection->login.itt);
+    return tx;
+}
+
+static void refuse(struct iscsi_connection *connection, uint32_t status, const char *why) {
+    struct iscsi_tx *tx = response_new(connection, 0);
+    put_be16(tx->bhs + AT_LOGIN_STATUS, (uint16_t)status);
+    const char *name = connection->keys.parameters.initiator_name;
+    server_event(connection->server, "login of %s from %s to %s refused: %s",
+                 name[0] != 0 ? name : "an initiator", net_stream_peer(connection->stream),
+                 connection->keys.parameters.target_name[0] != 0
+                     ? connection->keys.parameters.target_name
+                     : "no target",
+                 why);
+    tx_queue(connection, tx);
+    connection_flush_and_close(connection);
+}
+
+/* What must hold of the header, whatever the keys say. Returns false after a refusal. */
+static bool header_is_good(struct iscsi_connection *connection) {
+    struct iscsi_login *login = &connection->login;
+    const uint8_t *bhs = connection->rx.bhs;
+    uint32_t current = bhs[AT_FLAGS] >> 2 & 3;
+    uint32_t next = bhs[AT_FLAGS] & 3;
+    bool transit = (bhs[AT_FLAGS] & LOGIN_TRANSIT) != 0;
+    bool continues = (bhs[AT_FLAGS] & LOGIN_CONTINUE) != 0;
+    if (login->stage == STAGE_NONE) {
+        memcpy(login->isid, bhs + AT_ISID, 6);
+        login->tsih = get_be16(bhs + AT_TSIH);
+        login->cid = get_be16(bhs + AT_CID);
+        login->itt = get_be32(bhs + AT_ITT);
+        login->cmd_sn = get_be32(bhs + AT_CMDSN);
+        login->stage = current <= STAGE_OPERATIONAL ? (uint8_t)current : STAGE_SECURITY;
+    } else if (memcmp(login->isid, bhs + AT_ISID, 6) != 0 || login->itt != get_be32(bhs + AT_ITT) ||
+               login->cid != get_be16(bhs + AT_CID)) {
+        refuse(connection, LOGIN_INVALID_REQUEST, "ISID, CID or task tag changed on the way");
+        return false;
+    }
+    if (bhs[AT_LOGIN_VERSION_MIN] != 0) {
+        refuse(connection, LOGIN_UNSUPPORTED_VERSION, "it wants another version of the protocol");
+        return false;
+    }
+    if (current != login->stage || (transit && continues) ||
+        (transit && (next <= current || next == 2))) {
+        refuse(connection, LOGIN_INITIATOR_ERROR, "it left the order of the login stages");
+        return false;
+    }
+    if (++login->pdu_count > ISCSI_LOGIN_PDUS_MAX) {
+        refuse(connection, LOGIN_INITIATOR_ERROR, "it does not come to an end");
+        return false;
+    }
+    return true;
+}
+
+/* Adds the data segment to the keys collected so far; false after a refusal. */
+static bool collect(struct iscsi_connection *connection) {
+    struct iscsi_text *text = &connection->text;
+    struct iscsi_rx *rx = &connection->rx;
+    if (text->request_bytes + rx->segment_bytes > ISCSI_TEXT_BYTES_MAX) {
+        refuse(connection, LOGIN_OUT_OF_RESOURCES, "its keys are too long");
+        return false;
+    }
+    if (rx->segment_bytes != 0) {
+        text->request = mem_realloc(text->request, text->request_bytes + rx->segment_bytes);
+        memcpy(text->request + text->request_bytes, rx->dest, rx->segment_bytes);
+        text->request_bytes += rx->segment_bytes;
+    }
+    return true;
+}
+
+/* The first request must say who wants to go where (RFC 7143 §6.3.1 and §13.4 to 13.6, §13.21). */
+static bool leading_is_good(struct iscsi_connection *connection) {
+    struct iscsi_parameters *parameters = &connection->keys.parameters;
+    struct errmsg message = {0};
+    if (parameters->initiator_name[0] == 0) {
+        refuse(connection, LOGIN_MISSING_PARAMETER, "it did not give its InitiatorName");
+        return false;
+    }
+    if (iscsi_name_check(parameters->initiator_name, &message) != OK) {
+        refuse(connection, LOGIN_INITIATOR_ERROR, message.text);
+        return false;
+    }
+    if (parameters->discovery) {
+        return true;
+    }
+    if (parameters->target_name[0] == 0) {
+        refuse(connection, LOGIN_MISSING_PARAMETER, "it did not give a TargetName");
+        return false;
+    }
+    const struct iscsi_target *target =
+        server_find_target(connection->server, parameters->target_name);
+    if (target == NULL) {
+        refuse(connection, LOGIN_NOT_FOUND, "there is no such target");
+        return false;
+    }
+    if (!target_allows(target, parameters->initiator_name)) {
+        refuse(connection, LOGIN_FORBIDDEN, "it is not on the target's list of initiators");
+        return false;
+    }
+    return true;
+}
+
+/* What we say of ourselves, once each. */
+static void declare(struct iscsi_connection *connection, bool leading, uint32_t stage,
+                    struct text_buffer *answer) {
+    if (leading && !connection->keys.parameters.discovery) {
+        text_put_number(answer, "TargetPortalGroupTag", connection->portal_tag);
+    }
+    if (stage == STAGE_OPERATIONAL && !connection->keys.segment_declared) {
+        connection->keys.segment_declared = true;
+        text_put_number(answer, "MaxRecvDataSegmentLength", ISCSI_SEGMENT_BYTES_MAX);
+    }
+}
+
+static void enter_full_feature(struct iscsi_connection *connection) {
+    struct iscsi_server *server = connection->server;
+    connection->stage = CONNECTION_FULL;
+    server->login_count--;
+    /* What we declared holds from here on; without a declaration 8192 stays (§13.12). */
+    connection->segment_bytes_max =
+        connection->keys.segment_declared ? ISCSI_SEGMENT_BYTES_MAX : LOGIN_SEGMENT_BYTES;
+    connection->keys.seen = 0;
+    connection->keys.count = 0;
+    env_timer_arm(server->env, &connection->timer,
+                  env_now_ns(server->env) + server->options.keepalive_s * NS_PER_S);
+}
+
+/* Sends the answer; with `transit` to full feature phase the session begins. */
+static void answer_request(struct iscsi_connection *connection, struct text_buffer *answer,
+                           uint32_t current, uint32_t next, bool transit) {
+    bool full = transit && next == STAGE_FULL_FEATURE;
+    if (full) {
+        keys_settle(&connection->keys);
+        uint32_t status = session_open(connection, connection->login.cmd_sn);
+        if (status != LOGIN_GOOD) {
+            refuse(connection, status,
+                   status == LOGIN_OUT_OF_RESOURCES ? "there are too many sessions"
+                   : status == LOGIN_UNAVAILABLE    ? "the target is stopping"
+                                                    : "the target has gone");
+            return;
+        }
+        connection->login.tsih = connection->session->tsih;
+    }
+    uint8_t flags = (uint8_t)(current << 2 | (transit ? LOGIN_TRANSIT | next : 0));
+    struct iscsi_tx *tx = response_new(connection, flags);
+    tx->payload = mem_alloc(answer->length + 1);
+    memcpy(tx->payload, answer->bytes, answer->length);
+    tx->data = tx->payload;
+    tx->data_bytes = (uint32_t)answer->length;
+    tx->starts_digests = full;
+    tx_queue(connection, tx);
+    if (transit) {
+        connection->login.stage = (uint8_t)next;
+    }
+    if (full) {
+        enter_full_feature(connection);
+    }
+}
+
+void login_request(struct iscsi_connection *connection) {
+    const uint8_t *bhs = connection->rx.bhs;
+    if (bhs_opcode(bhs) != OP_LOGIN) {
+        connection_broken(connection, "it sent something else before logging in");
+        return;
+    }
+    if (connection->close_when_sent || !header_is_good(connection) || !collect(connection)) {
+        return;
+    }
+    uint8_t bytes[LOGIN_SEGMENT_BYTES];
+    struct text_buffer answer = {bytes, 0, sizeof(bytes), false};
+    uint32_t current = bhs[AT_FLAGS] >> 2 & 3;
+    if (bhs[AT_FLAGS] & LOGIN_CONTINUE) {
+        answer_request(connection, &answer, current, 0, false);
+        return;
+    }
+    struct errmsg message = {0};
+    int error = keys_negotiate(
+        &connection->keys, current == STAGE_SECURITY ? KEYS_SECURITY : KEYS_OPERATIONAL,
+        connection->text.request, connection->text.request_bytes, &answer, NULL, NULL, &message);
+    text_reset(connection);
+    if (error != OK) {
+        refuse(connection, LOGIN_INITIATOR_ERROR, message.text);
+        return;
+    }
+    bool leading = !connection->login.leading_done;
+    if (leading) {
+        if (!leading_is_good(connection)) {
+            return;
+        }
+        if (connection->login.tsih != 0) {
+            /* Another connection of a session: one is all a session may have. */
+            refuse(connection, LOGIN_TOO_MANY_CONNECTIONS,
+                   "sessions of more than one connection are not supported");
+            return;
+        }
+        connection->login.leading_done = true;
+    }
+    declare(connection, leading, current, &answer);
+    if (connection->keys.auth_refused) {
+        refuse(connection, LOGIN_AUTHENTICATION_FAILURE, "it insists on authentication");
+        return;
+    }
+    if (answer.overflow) {
+        refuse(connection, LOGIN_OUT_OF_RESOURCES, "it negotiates too many keys at once");
+        return;
+    }
+    answer_request(connection, &answer, current, bhs[AT_FLAGS] & 3,
+                   (bhs[AT_FLAGS] & LOGIN_TRANSIT) != 0);
+}

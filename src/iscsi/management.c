@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Task management (RFC 7143 §11.5, §11.6).
+ *
+ * Every function is answered at once: what a task still has in the volume is left behind (see
+ * scsi.h). A task that is not known any more has ended, since on the single connection of a session
+ * nothing can be still under way; ABORT TASK then answers "function complete", as §11.6.1 asks for
+ * what lies inside the window. Hosts that were told "task does not exist" instead have been seen to
+ * escalate to resets. */
+#include <string.h>
+
+#include "iscsi/internal.h"
+
+enum function {
+    ABORT_TASK = 1,
+    ABORT_TASK_SET = 2,
+    CLEAR_ACA = 3,
+    CLEAR_TASK_SET = 4,
+    LOGICAL_UNIT_RESET = 5,
+    TARGET_WARM_RESET = 6,
+    TARGET_COLD_RESET = 7,
+    TASK_REASSIGN = 8,
+};
+
+enum response {
+    FUNCTION_COMPLETE = 0,
+    NO_SUCH_TASK = 1,
+    NO_SUCH_LUN = 2,
+    REASSIGN_NOT_SUPPORTED = 4,
+    FUNCTION_NOT_SUPPORTED = 5,
+    FUNCTION_REJECTED = 255,
+};
+
+static enum response abort_task(struct iscsi_session *session, const uint8_t *bhs) {
+    struct iscsi_command *command = command_find(session, get_be32(bhs + AT_REFERENCED_TASK));
+    if (command != NULL) {
+        command_drop(command);
+        return FUNCTION_COMPLETE;
+    }
+    uint32_t ref_cmd_sn = get_be32(bhs + AT_REF_CMDSN);
+    return serial_is_before(ref_cmd_sn, session->exp_cmd_sn) ? FUNCTION_COMPLETE : NO_SUCH_TASK;
+}
+
+static enum response manage(struct iscsi_session *session, enum scsi_function function,
+                            const uint8_t *bhs) {
+    return scsi_manage(session->nexus, function, bhs + AT_LUN) == OK ? FUNCTION_COMPLETE
+                                                                     : NO_SUCH_LUN;
+}
+
+/* RFC 7143 §11.5.1: a cold reset also ends all sessions of the target. */
+static void cold_reset(struct iscsi_connection *connection) {
+    struct iscsi_server *server = connection->server;
+    const struct iscsi_target *target = connection->session->target;
+    LIST_FOR_EACH_SAFE(it, &server->connections) {
+        struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (other != connection && other->session != NULL && other->session->target == target) {
+            connection_close(other, "the target was reset");
+        }
+    }
+    connection_flush_and_close(connection);
+}
+
+void management_request(struct iscsi_connection *connection) {
+    struct iscsi_session *session = connection->session;
+    const uint8_t *bhs = connection->rx.bhs;
+    enum function function = bhs[AT_FLAGS] & 0x7f;
+    enum response response = FUNCTION_REJECTED;
+    if (session->nexus == NULL) {
+        connection_reject(connection, REJECT_PROTOCOL_ERROR);
+        return;
+    }
+    switch (function) {
+    case ABORT_TASK:
+        response = abort_task(session, bhs);
+        break;
+    case ABORT_TASK_SET:
+        response = manage(session, SCSI_ABORT_TASK_SET, bhs);
+        break;
+    case CLEAR_TASK_SET:
+        response = manage(session, SCSI_CLEAR_TASK_SET, bhs);
+        break;
+    case LOGICAL_UNIT_RESET:
+        response = manage(session, SCSI_LUN_RESET, bhs);
+        break;
+    case TARGET_WARM_RESET:
+    case TARGET_COLD_RESET:
+        response = manage(session, SCSI_TARGET_RESET, bhs);
+        break;
+    case TASK_REASSIGN:
+        response = REASSIGN_NOT_SUPPORTED;
+        break;
+    case CLEAR_ACA:
+        response = FUNCTION_NOT_SUPPORTED;
+        break;
+    }
+    struct iscsi_tx *tx = tx_new(OP_TASK_MANAGEMENT_RESPONSE, BHS_FINAL);
+    tx->bhs[AT_RESPONSE] = (uint8_t)response;
+    memcpy(tx->bhs + AT_ITT, bhs + AT_ITT, 4);
+    tx_queue(connection, tx);
+    if (function == TARGET_COLD_RESET) {
+        cold_reset(connection);
+    }
+}

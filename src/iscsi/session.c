@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Sessions and the PDUs of the full feature phase.
+ *
+ * The CmdSN window (RFC 7143 §4.2.2.1) bounds what an initiator may have in hand: MaxCmdSN grows as
+ * responses leave. A command outside the window is ignored, as the standard demands; a gap inside
+ * it cannot happen on the single connection of a session, so it ends the connection. Immediate
+ * commands stand beside the window and have a limit of their own. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/math.h"
+#include "iscsi/internal.h"
+
+enum { LOGIN_NOT_FOUND = 0x0203, LOGIN_UNAVAILABLE = 0x0301, LOGIN_OUT_OF_RESOURCES = 0x0302 };
+enum { LOGOUT_SESSION = 0, LOGOUT_CONNECTION = 1 };
+
+uint32_t session_max_cmd_sn(const struct iscsi_session *session) {
+    return session->exp_cmd_sn + session->server->options.commands_max - session->command_count - 1;
+}
+
+/* ---- beginning and end ---- */
+
+/* A login with the name, ISID and portal group of a session that exists takes its place
+ * (RFC 7143 §6.3.5): the initiator has lost it, whatever it looks like from here. */
+static void reinstate(struct iscsi_connection *connection, const struct iscsi_target *target) {
+    const struct iscsi_parameters *parameters = &connection->keys.parameters;
+    LIST_FOR_EACH_SAFE(it, &connection->server->connections) {
+        struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        const struct iscsi_session *session = other->session;
+        if (session != NULL && other != connection && session->target == target &&
+            other->portal_tag == connection->portal_tag &&
+            memcmp(session->isid, connection->login.isid, sizeof(session->isid)) == 0 &&
+            strcmp(session->initiator, parameters->initiator_name) == 0) {
+            connection_close(other, "the initiator logged in again in its place");
+        }
+    }
+}
+
+static bool is_within_limits(const struct iscsi_connection *connection) {
+    const struct iscsi_server *server = connection->server;
+    uint32_t of_initiator = 0;
+    LIST_FOR_EACH(it, &server->connections) {
+        const struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        of_initiator +=
+            other->session != NULL &&
+            strcmp(other->session->initiator, connection->keys.parameters.initiator_name) == 0;
+    }
+    return server->session_count < server->options.sessions_max &&
+           of_initiator < ISCSI_SESSIONS_PER_INITIATOR_MAX;
+}
+
+static bool tsih_is_used(const struct iscsi_server *server, uint16_t tsih) {
+    LIST_FOR_EACH(it, &server->connections) {
+        const struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (other->session != NULL && other->session->tsih == tsih) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint16_t tsih_new(struct iscsi_server *server) {
+    do {
+        server->last_tsih++;
+    } while (server->last_tsih == 0 || tsih_is_used(server, server->last_tsih));
+    return server->last_tsih;
+}
+
+static struct scsi_nexus *nexus_open(const struct iscsi_connection *connection,
+                                     const struct iscsi_target *target) {
+    struct scsi_port port = {.relative_id = connection->portal_tag, .group = 1};
+    snprintf(port.port_name, sizeof(port.port_name), "%s,t,0x%04x", target->iqn,
+             connection->portal_tag);
+    memcpy(port.device_name, target->iqn, sizeof(target->iqn));
+    return scsi_nexus_open(target->scsi, &port);
+}
+
+uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn) {
+    struct iscsi_server *server = connection->server;
+    const struct iscsi_parameters *parameters = &connection->keys.parameters;
+    struct iscsi_target *target = NULL;
+    if (server->stopping) {
+        return LOGIN_UNAVAILABLE;
+    }
+    if (!parameters->discovery) {
+        target = server_find_target(server, parameters->target_name);
+        if (target == NULL) {
+            return LOGIN_NOT_FOUND;
+        }
+        reinstate(connection, target);
+    }
+    if (!is_within_limits(connection)) {
+        return LOGIN_OUT_OF_RESOURCES;
+    }
+    struct iscsi_session *session = MEM_NEW(struct iscsi_session);
+    session->server = server;
+    session->connection = connection;
+    session->target = target;
+    session->exp_cmd_sn = cmd_sn;
+    session->tsih = tsih_new(server);
+    session->cid = connection->login.cid;
+    memcpy(session->isid, connection->login.isid, sizeof(session->isid));
+    memcpy(session->initiator, parameters->initiator_name, sizeof(session->initiator));
+    list_init(&session->commands);
+    if (target != NULL) {
+        session->nexus = nexus_open(connection, target);
+        server_event(server, "%s logged in to %s from %s", session->initiator, target->iqn,
+                     net_stream_peer(connection->stream));
+    }
+    connection->session = session;
+    server->session_count++;
+    return 0;
+}
+
+void session_close(struct iscsi_session *session) {
+    while (!list_is_empty(&session->commands)) {
+        command_drop(CONTAINER_OF(session->commands.next, struct iscsi_command, in_session));
+    }
+    scsi_nexus_close(session->nexus);
+    session->server->session_count--;
+    mem_free(session);
+}
+
+/* ---- headers ---- */
+
+enum window { IN_WINDOW, OUTSIDE_WINDOW, GAP };
+
+/* Advances ExpCmdSN for a command that is the next one. */
+static enum window take_cmd_sn(struct iscsi_session *session, const uint8_t *bhs) {
+    uint32_t cmd_sn = get_be32(bhs + AT_CMDSN);
+    if (bhs_is_immediate(bhs)) {
+        return IN_WINDOW;
+    }
+    if (serial_is_before(cmd_sn, session->exp_cmd_sn) ||
+        serial_is_before(session_max_cmd_sn(session), cmd_sn)) {
+        return OUTSIDE_WINDOW;
+    }
+    if (cmd_sn != session->exp_cmd_sn) {
+        return GAP;
+    }
+    session->exp_cmd_sn++;
+    return IN_WINDOW;
+}
+
+static void small_segment(struct iscsi_rx *rx, uint32_t bytes_max) {
+    rx->wanted_bytes = MIN(rx->segment_bytes, bytes_max);
+    rx->small = mem_alloc(rx->wanted_bytes + 1);
+    rx->dest = rx->small;
+}
+
+void session_header(struct iscsi_connection *connection) {
+    struct iscsi_rx *rx = &connection->rx;
+    struct iscsi_session *session = connection->session;
+    uint8_t opcode = bhs_opcode(rx->bhs);
+    if (opcode == OP_DATA_OUT) {
+        data_out_header(connection);
+        return;
+    }
+    if (opcode == OP_SNACK || opcode == OP_LOGIN) {
+        return; /* refused as a whole by session_pdu() */
+    }
+    bool in_window = true;
+    if (connection->no_new_commands && opcode == OP_SCSI_COMMAND) {
+        rx->ignored = true; /* it will be sent again in the next session */
+        return;
+    }
+    switch (take_cmd_sn(session, rx->bhs)) {
+    case IN_WINDOW:
+        break;
+    case OUTSIDE_WINDOW:
+        rx->ignored = true;
+        in_window = false;
+        break;
+    case GAP:
+        connection_broken(connection, "a CmdSN was left out");
+        return;
+    }
+    if (opcode == OP_SCSI_COMMAND) {
+        command_header(connection, in_window);
+    } else if (opcode == OP_NOP_OUT) {
+        small_segment(rx, connection->keys.parameters.initiator_segment_bytes);
+    } else {
+        small_segment(rx, ISCSI_TEXT_BYTES_MAX);
+    }
+}
+
+/* ---- NOP, logout ---- */
+
+static void nop_out(struct iscsi_connection *connection) {
+    struct iscsi_rx *rx = &connection->rx;
+    uint32_t itt = get_be32(rx->bhs + AT_ITT);
+    uint32_t ttt = get_be32(rx->bhs + AT_TTT);
+    if (ttt != ISCSI_TAG_NONE && connection->ping_sent && ttt == connection->ping_ttt) {
+        connection->ping_sent = false;
+    }
+    if (itt == ISCSI_TAG_NONE) {
+        return; /* an answer, or a sign of life that wants none */
+    }
+    struct iscsi_tx *tx = tx_new(OP_NOP_IN, BHS_FINAL);
+    memcpy(tx->bhs + AT_LUN, rx->bhs + AT_LUN, 8);
+    put_be32(tx->bhs + AT_ITT, itt);
+    put_be32(tx->bhs + AT_TTT, ISCSI_TAG_NONE);
+    tx->payload = rx->small;
+    tx->data = rx->small;
+    tx->data_bytes = rx->wanted_bytes;
+    rx->small = NULL;
+    tx_queue(connection, tx);
+}
+
+static void logout(struct iscsi_connection *connection) {
+    const uint8_t *bhs = connection->rx.bhs;
+    uint32_t reason = bhs[AT_FLAGS] & 0x7f;
+    bool own_cid = get_be16(bhs + AT_CID) == connection->session->cid;
+    bool ends = reason == LOGOUT_SESSION || (reason == LOGOUT_CONNECTION && own_cid);
+    struct iscsi_tx *tx = tx_new(OP_LOGOUT_RESPONSE, BHS_FINAL);
+    if (reason > LOGOUT_CONNECTION) {
+        tx->bhs[AT_RESPONSE] = 2; /* connection recovery is not supported */
+    } else if (!ends) {
+        tx->bhs[AT_RESPONSE] = 1; /* CID not found */
+    }
+    put_be32(tx->bhs + AT_ITT, get_be32(bhs + AT_ITT));
+    put_be16(tx->bhs + AT_LOGOUT_TIME2WAIT, (uint16_t)connection->keys.parameters.time2wait_s);
+    if (ends) {
+        while (!list_is_empty(&connection->session->commands)) {
+            command_drop(
+                CONTAINER_OF(connection->session->commands.next, struct iscsi_command, in_session));
+        }
+    }
+    tx_queue(connection, tx);
+    if (ends) {
+        connection_flush_and_close(connection);
+    }
+}
+
+void session_pdu(struct iscsi_connection *connection) {
+    switch (bhs_opcode(connection->rx.bhs)) {
+    case OP_NOP_OUT:
+        nop_out(connection);
+        break;
+    case OP_SCSI_COMMAND:
+        command_arrived(connection);
+        break;
+    case OP_TASK_MANAGEMENT:
+        management_request(connection);
+        break;
+    case OP_TEXT:
+        text_request(connection);
+        break;
+    case OP_DATA_OUT:
+        data_out_arrived(connection);
+        break;
+    case OP_LOGOUT:
+        logout(connection);
+        break;
+    case OP_SNACK: /* ErrorRecoveryLevel 0 has none (RFC 7143 §11.16) */
+    default:       /* a login inside a session */
+        connection_reject(connection, REJECT_PROTOCOL_ERROR);
+        break;
+    }
+}

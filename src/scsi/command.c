@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The table of commands, and REPORT SUPPORTED OPERATION CODES, which prints it.
+ *
+ * One line says everything about a command that is not its work: length, direction, which bits of
+ * the CDB are looked at (all others but those of the control byte must be zero), where its length
+ * field lies. A command that is not here is answered INVALID COMMAND OPERATION CODE. */
+#include <string.h>
+
+#include "base/math.h"
+#include "scsi/internal.h"
+
+#define IN COMMAND_IN
+#define OUT COMMAND_OUT
+#define WRITES (COMMAND_OUT | COMMAND_WRITES)
+#define QUIET COMMAND_KEEPS_ATTENTION
+#define ANY COMMAND_ANY_LUN
+#define SA COMMAND_SERVICE_ACTION
+#define F4 0xff, 0xff, 0xff, 0xff
+#define F8 F4, F4
+
+const struct scsi_command scsi_commands[] = {
+    {0x00, 6, 0, 0, "TEST UNIT READY", {0x00}, 0, 0, NULL, test_unit_ready_run},
+    {0x03,
+     6,
+     0,
+     IN | QUIET | ANY,
+     "REQUEST SENSE",
+     {0x03, 0x01, 0, 0, 0xff},
+     4,
+     1,
+     NULL,
+     request_sense_run},
+    {0x08, 6, 0, IN, "READ(6)", {0x08, 0xff, 0xff, 0xff, 0xff}, 0, 0, read_check, medium_run},
+    {0x0a, 6, 0, WRITES, "WRITE(6)", {0x0a, 0xff, 0xff, 0xff, 0xff}, 0, 0, write_check, medium_run},
+    {0x12,
+     6,
+     0,
+     IN | QUIET | ANY,
+     "INQUIRY",
+     {0x12, 0x01, 0xff, 0xff, 0xff},
+     3,
+     2,
+     inquiry_check,
+     inquiry_run},
+    {0x15,
+     6,
+     0,
+     OUT,
+     "MODE SELECT(6)",
+     {0x15, 0x11, 0, 0, 0xff},
+     4,
+     1,
+     mode_select_check,
+     mode_select_run},
+    {0x1a,
+     6,
+     0,
+     IN,
+     "MODE SENSE(6)",
+     {0x1a, 0x08, 0xff, 0xff, 0xff},
+     4,
+     1,
+     mode_sense_check,
+     mode_sense_run},
+    {0x1b,
+     6,
+     0,
+     0,
+     "START STOP UNIT",
+     {0x1b, 0x01, 0x00, 0x0f, 0xf7},
+     0,
+     0,
+     start_stop_check,
+     nothing_run},
+    {0x1e,
+     6,
+     0,
+     0,
+     "PREVENT ALLOW MEDIUM REMOVAL",
+     {0x1e, 0, 0, 0, 0x03},
+     0,
+     0,
+     prevent_allow_check,
+     nothing_run},
+    {0x25,
+     10,
+     0,
+     IN,
+     "READ CAPACITY(10)",
+     {0x25, 0x01, F4, 0, 0, 0x01},
+     0,
+     0,
+     read_capacity_10_check,
+     read_capacity_10_run},
+    {0x28, 10, 0, IN, "READ(10)", {0x28, 0x18, F4, 0x1f, 0xff, 0xff}, 0, 0, read_check, medium_run},
+    {0x2a,
+     10,
+     0,
+     WRITES,
+     "WRITE(10)",
+     {0x2a, 0x18, F4, 0x1f, 0xff, 0xff},
+     0,
+     0,
+     write_check,
+     medium_run},
+    {0x2e,
+     10,
+     0,
+     WRITES,
+     "WRITE AND VERIFY(10)",
+     {0x2e, 0x16, F4, 0x1f, 0xff, 0xff},
+     0,
+     0,
+     write_and_verify_check,
+     medium_run},
+    {0x2f,
+     10,
+     0,
+     OUT,
+     "VERIFY(10)",
+     {0x2f, 0x16, F4, 0x1f, 0xff, 0xff},
+     0,
+     0,
+     verify_check,
+     medium_run},
+    {0x35,
+     10,
+     0,
+     0,
+     "SYNCHRONIZE CACHE(10)",
+     {0x35, 0x06, F4, 0x1f, 0xff, 0xff},
+     0,
+     0,
+     synchronize_check,
+     synchronize_run},
+    {0x41,
+     10,
+     0,
+     WRITES,
+     "WRITE SAME(10)",
+     {0x41, 0x18, F4, 0x1f, 0xff, 0xff},
+     0,
+     0,
+     write_same_check,
+     medium_run},
+    {0x42,
+     10,
+     0,
+     WRITES,
+     "UNMAP",
+     {0x42, 0x00, 0, 0, 0, 0, 0x1f, 0xff, 0xff},
+     7,
+     2,
+     unmap_check,
+     unmap_run},
+    {0x55,
+     10,
+     0,
+     OUT,
+     "MODE SELECT(10)",
+     {0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff},
+     7,
+     2,
+     mode_select_check,
+     mode_select_run},
+    {0x5a,
+     10,
+     0,
+     IN,
+     "MODE SENSE(10)",
+     {0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff},
+     7,
+     2,
+     mode_sense_check,
+     mode_sense_run},
+    {0x88, 16, 0, IN, "READ(16)", {0x88, 0x18, F8, F4, 0x1f}, 0, 0, read_check, medium_run},
+    {0x89,
+     16,
+     0,
+     WRITES,
+     "COMPARE AND WRITE",
+     {0x89, 0x18, F8, 0, 0, 0, 0xff, 0x1f},
+     0,
+     0,
+     compare_and_write_check,
+     medium_run},
+    {0x8a, 16, 0, WRITES, "WRITE(16)", {0x8a, 0x18, F8, F4, 0x1f}, 0, 0, write_check, medium_run},
+    {0x8e,
+     16,
+     0,
+     WRITES,
+     "WRITE AND VERIFY(16)",
+     {0x8e, 0x16, F8, F4, 0x1f},
+     0,
+     0,
+     write_and_verify_check,
+     medium_run},
+    {0x8f, 16, 0, OUT, "VERIFY(16)", {0x8f, 0x16, F8, F4, 0x1f}, 0, 0, verify_check, medium_run},
+    {0x91,
+     16,
+     0,
+     0,
+     "SYNCHRONIZE CACHE(16)",
+     {0x91, 0x06, F8, F4, 0x1f},
+     0,
+     0,
+     synchronize_check,
+     synchronize_run},
+    {0x93,
+     16,
+     0,
+     WRITES,
+     "WRITE SAME(16)",
+     {0x93, 0x19, F8, F4, 0x1f},
+     0,
+     0,
+     write_same_check,
+     medium_run},
+    {0x9e,
+     16,
+     0x10,
+     IN | SA,
+     "READ CAPACITY(16)",
+     {0x9e, 0x10, F8, F4, 0x01},
+     10,
+     4,
+     NULL,
+     read_capacity_16_run},
+    {0xa0,
+     12,
+     0,
+     IN | QUIET | ANY,
+     "REPORT LUNS",
+     {0xa0, 0, 0xff, 0, 0, 0, F4, 0},
+     6,
+     4,
+     report_luns_check,
+     report_luns_run},
+    {0xa3,
+     12,
+     0x0c,
+     IN | SA,
+     "REPORT SUPPORTED OPERATION CODES",
+     {0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, F4, 0},
+     6,
+     4,
+     report_opcodes_check,
+     report_opcodes_run},
+    {0xa3,
+     12,
+     0x0d,
+     IN | SA,
+     "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
+     {0xa3, 0x0d, 0x80, 0, 0, 0, F4, 0},
+     6,
+     4,
+     NULL,
+     report_functions_run},
+    {0xa8, 12, 0, IN, "READ(12)", {0xa8, 0x18, F4, F4, 0x1f}, 0, 0, read_check, medium_run},
+    {0xaa, 12, 0, WRITES, "WRITE(12)", {0xaa, 0x18, F4, F4, 0x1f}, 0, 0, write_check, medium_run},
+    {0xae,
+     12,
+     0,
+     WRITES,
+     "WRITE AND VERIFY(12)",
+     {0xae, 0x16, F4, F4, 0x1f},
+     0,
+     0,
+     write_and_verify_check,
+     medium_run},
+    {0xaf, 12, 0, OUT, "VERIFY(12)", {0xaf, 0x16, F4, F4, 0x1f}, 0, 0, verify_check, medium_run},
+};
+
+const uint32_t scsi_command_count = ARRAY_COUNT(scsi_commands);
+
+const struct scsi_command *scsi_command_find(const uint8_t *cdb) {
+    for (uint32_t i = 0; i < scsi_command_count; i++) {
+        const struct scsi_command *command = &scsi_commands[i];
+        if (command->opcode == cdb[0] && ((command->flags & COMMAND_SERVICE_ACTION) == 0 ||
+                                          command->service_action == (cdb[1] & 0x1f))) {
+            return command;
+        }
+    }
+    return NULL;
+}
+
+/* ---- REPORT SUPPORTED OPERATION CODES (SPC-4 §6.35) ---- */
+
+enum { REPORT_ALL = 0, REPORT_OPCODE = 1, REPORT_SERVICE_ACTION = 2, REPORT_EITHER = 3 };
+
+/* Whether the opcode has service actions here; -1: it is not supported at all. */
+static int opcode_has_service_actions(uint8_t opcode) {
+    for (uint32_t i = 0; i < scsi_command_count; i++) {
+        if (scsi_commands[i].opcode == opcode) {
+            return (scsi_commands[i].flags & COMMAND_SERVICE_ACTION) != 0;
+        }
+    }
+    return -1;
+}
+
+void report_opcodes_check(struct scsi_task *task) {
+    uint32_t option = task->cdb[2] & 7;
+    int has = opcode_has_service_actions(task->cdb[3]);
+    if (option > REPORT_EITHER) {
+        scsi_fail_cdb(task, 2, 2);
+    } else if (option == REPORT_OPCODE && has == 1) {
+        scsi_fail_cdb(task, 2, 2);
+    } else if (option == REPORT_SERVICE_ACTION && has == 0) {
+        scsi_fail_cdb(task, 2, 2);
+    }
+}
+
+/* Command timeouts descriptor: nothing is promised, all zero but its length. */
+static uint32_t put_timeouts(uint8_t *bytes) {
+    put_be16(bytes, 10);
+    return 12;
+}
+
+static uint32_t report_all(bool timeouts, uint8_t *bytes) {
+    uint32_t length = 4;
+    for (uint32_t i = 0; i < scsi_command_count; i++) {
+        const struct scsi_command *command = &scsi_commands[i];
+        bool has_action = (command->flags & COMMAND_SERVICE_ACTION) != 0;
+        bytes[length] = command->opcode;
+        put_be16(bytes + length + 2, command->service_action);
+        bytes[length + 5] = (uint8_t)((timeouts ? 2 : 0) | (has_action ? 1 : 0));
+        put_be16(bytes + length + 6, command->cdb_bytes);
+        length += 8;
+        if (timeouts) {
+            length += put_timeouts(bytes + length);
+        }
+    }
+    put_be32(bytes, length - 4);
+    return length;
+}
+
+static uint32_t report_one(struct scsi_task *task, bool timeouts, uint8_t *bytes) {
+    uint32_t option = task->cdb[2] & 7;
+    uint16_t action = get_be16(task->cdb + 4);
+    const struct scsi_command *command = NULL;
+    uint8_t cdb[SCSI_CDB_BYTES_MAX] = {task->cdb[3], (uint8_t)(action & 0x1f)};
+    /* An action wider than the field cannot be one of ours; with option 1 it is not looked at, with
+     * option 3 it must be zero where the opcode has none. */
+    if (option == REPORT_OPCODE || action <= 0x1f) {
+        command = scsi_command_find(cdb);
+    }
+    if (command != NULL && option == REPORT_EITHER &&
+        (command->flags & COMMAND_SERVICE_ACTION) == 0 && action != 0) {
+        command = NULL;
+    }
+    if (command == NULL) {
+        bytes[1] = 1; /* not supported */
+        return 4;
+    }
+    bytes[1] = (uint8_t)(3 | (timeouts ? 0x80 : 0)); /* in conformance with the standard */
+    put_be16(bytes + 2, command->cdb_bytes);
+    memcpy(bytes + 4, command->usage, command->cdb_bytes);
+    uint32_t length = 4u + command->cdb_bytes;
+    return timeouts ? length + put_timeouts(bytes + length) : length;
+}
+
+void report_opcodes_run(struct scsi_task *task) {
+    uint8_t bytes[SCSI_RESPONSE_BYTES_MAX] = {0};
+    _Static_assert(4 + ARRAY_COUNT(scsi_commands) * 20 <= sizeof(bytes), "the whole table fits");
+    bool timeouts = (task->cdb[2] & 0x80) != 0;
+    uint32_t length = (task->cdb[2] & 7) == REPORT_ALL ? report_all(timeouts, bytes)
+                                                       : report_one(task, timeouts, bytes);
+    scsi_respond(task, bytes, length);
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Targets, logical units, I_T nexuses, unit attentions.
+ *
+ * A removed unit leaves the table at once. Its tasks hold it alive: it moves to the target's list
+ * of removed units and is freed by whichever of its tasks ends last, even when the target itself
+ * has been freed by then. Unit attentions live in the nexus, in a queue for each number, so that
+ * they come and go with it (SAM-5 §5.14.1: an I_T nexus loss clears them). */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "scsi/internal.h"
+
+/* ---- unit attentions ---- */
+
+void ua_push(struct ua_queue *queue, enum scsi_sense_code code) {
+    for (uint32_t i = 0; i < queue->count; i++) {
+        if (queue->codes[i] == code) {
+            return;
+        }
+    }
+    /* There are fewer conditions than places, so this never happens; if it did, the newest is what
+     * the initiator can do without: it is told to look again anyway. */
+    if (queue->count < UA_QUEUE_MAX) {
+        queue->codes[queue->count++] = code;
+    }
+}
+
+enum scsi_sense_code ua_pop(struct ua_queue *queue) {
+    if (queue->count == 0) {
+        return SENSE_NONE;
+    }
+    enum scsi_sense_code code = queue->codes[0];
+    ua_remove(queue, code);
+    return code;
+}
+
+void ua_remove(struct ua_queue *queue, enum scsi_sense_code code) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        if (queue->codes[i] != code) {
+            queue->codes[kept++] = queue->codes[i];
+        }
+    }
+    queue->count = kept;
+}
+
+void ua_establish(struct scsi_lun *lun, enum scsi_sense_code code,
+                  const struct scsi_nexus *except) {
+    if (lun->target == NULL || lun->removed) {
+        return;
+    }
+    LIST_FOR_EACH(it, &lun->target->nexuses) {
+        struct scsi_nexus *nexus = CONTAINER_OF(it, struct scsi_nexus, in_target);
+        if (nexus != except) {
+            ua_push(&nexus->attentions[lun->number], code);
+        }
+    }
+}
+
+static void inventory_changed(struct scsi_target *target, uint32_t except_number) {
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        if (target->luns[i] != NULL && i != except_number) {
+            ua_establish(target->luns[i], SENSE_REPORTED_LUNS_CHANGED, NULL);
+        }
+    }
+}
+
+/* ---- targets ---- */
+
+struct scsi_target *scsi_target_new(struct env *env) {
+    struct scsi_target *target = MEM_NEW(struct scsi_target);
+    target->env = env;
+    list_init(&target->nexuses);
+    list_init(&target->removed_luns);
+    return target;
+}
+
+void scsi_target_free(struct scsi_target *target) {
+    if (target == NULL) {
+        return;
+    }
+    ASSERT(list_is_empty(&target->nexuses));
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        if (target->luns[i] != NULL) {
+            int error = scsi_lun_remove(target, i, NULL);
+            ASSERT(error == OK);
+        }
+    }
+    while (!list_is_empty(&target->removed_luns)) {
+        struct list *node = list_pop(&target->removed_luns);
+        CONTAINER_OF(node, struct scsi_lun, in_removed)->target = NULL;
+    }
+    mem_free(target);
+}
+
+/* ---- logical units ---- */
+
+int scsi_lun_decode(const uint8_t field[8], uint32_t *ret_number) {
+    for (uint32_t i = 2; i < 8; i++) {
+        if (field[i] != 0) {
+            return ERR_RANGE;
+        }
+    }
+    uint32_t number = 0;
+    switch (field[0] >> 6) {
+    case 0: /* peripheral device addressing, bus 0 */
+        if (field[0] != 0) {
+            return ERR_RANGE;
+        }
+        number = field[1];
+        break;
+    case 1: /* flat space addressing */
+        number = (uint32_t)(field[0] & 0x3f) << 8 | field[1];
+        break;
+    default:
+        return ERR_RANGE;
+    }
+    if (number >= SCSI_LUNS_MAX) {
+        return ERR_RANGE;
+    }
+    *ret_number = number;
+    return OK;
+}
+
+static int check_volume(const struct volume_info *info, struct errmsg *reterr) {
+    if (info->block_bytes != 512 && info->block_bytes != 4096) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "volume %s has blocks of %u bytes; a LUN needs 512 or 4096", info->name,
+                          info->block_bytes);
+    }
+    if (info->size_bytes == 0 || info->size_bytes % 4096 != 0) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "volume %s has a size that is not a multiple of 4096 bytes", info->name);
+    }
+    return OK;
+}
+
+static void take_over(struct scsi_lun *lun, const struct volume_info *info) {
+    lun->info = *info;
+    lun->block_bytes = info->block_bytes;
+    lun->block_shift = info->block_bytes == 512 ? 9 : 12;
+    lun->blocks = info->size_bytes >> lun->block_shift;
+}
+
+int scsi_lun_add(struct scsi_target *target, uint32_t number, struct volume_door *door,
+                 const struct volume_info *info, struct errmsg *reterr) {
+    if (number >= SCSI_LUNS_MAX) {
+        return errmsg_set(reterr, ERR_RANGE, "LUN %u is above the highest number, %u", number,
+                          SCSI_LUNS_MAX - 1);
+    }
+    if (target->luns[number] != NULL) {
+        return errmsg_set(reterr, ERR_EXISTS, "LUN %u is already volume %s", number,
+                          target->luns[number]->info.name);
+    }
+    int error = check_volume(info, reterr);
+    if (error != OK) {
+        return error;
+    }
+    struct scsi_lun *lun = MEM_NEW(struct scsi_lun);
+    lun->target = target;
+    lun->number = number;
+    lun->env = target->env;
+    lun->door = door;
+    list_init(&lun->in_removed);
+    list_init(&lun->tasks);
+    list_init(&lun->dropped);
+    list_init(&lun->waiting);
+    take_over(lun, info);
+    target->luns[number] = lun;
+    LIST_FOR_EACH(it, &target->nexuses) {
+        CONTAINER_OF(it, struct scsi_nexus, in_target)->attentions[number].count = 0;
+    }
+    ua_establish(lun, SENSE_POWER_ON, NULL);
+    inventory_changed(target, number);
+    return OK;
+}
+
+static int lun_find(const struct scsi_target *target, uint32_t number, struct errmsg *reterr,
+                    struct scsi_lun **ret_lun) {
+    if (number >= SCSI_LUNS_MAX || target->luns[number] == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no LUN %u", number);
+    }
+    *ret_lun = target->luns[number];
+    return OK;
+}
+
+void scsi_lun_release(struct scsi_lun *lun) {
+    if (lun->removed && lun->task_count == 0 && lun->dropped_count == 0) {
+        list_remove(&lun->in_removed);
+        mem_free(lun);
+    }
+}
+
+int scsi_lun_remove(struct scsi_target *target, uint32_t number, struct errmsg *reterr) {
+    struct scsi_lun *lun = NULL;
+    int error = lun_find(target, number, reterr, &lun);
+    if (error != OK) {
+        return error;
+    }
+    target->luns[number] = NULL;
+    lun->removed = true;
+    list_append(&target->removed_luns, &lun->in_removed);
+    inventory_changed(target, number);
+    scsi_lun_release(lun);
+    return OK;
+}
+
+int scsi_lun_update(struct scsi_target *target, uint32_t number, const struct volume_info *info,
+                    struct errmsg *reterr) {
+    struct scsi_lun *lun = NULL;
+    int error = lun_find(target, number, reterr, &lun);
+    if (error != OK) {
+        return error;
+    }
+    error = check_volume(info, reterr);
+    if (error != OK) {
+        return error;
+    }
+    if (info->id != lun->info.id || info->block_bytes != lun->block_bytes) {
+        return errmsg_set(reterr, ERR_INVALID, "LUN %u is volume %s, not %s", number,
+                          lun->info.name, info->name);
+    }
+    bool resized = info->size_bytes != lun->info.size_bytes;
+    bool cache_changed = info->sync_always != lun->info.sync_always;
+    take_over(lun, info);
+    if (resized) {
+        ua_establish(lun, SENSE_CAPACITY_CHANGED, NULL);
+    }
+    if (cache_changed) {
+        ua_establish(lun, SENSE_MODE_PARAMETERS_CHANGED, NULL);
+    }
+    return OK;
+}
+
+uint32_t scsi_lun_list(const struct scsi_target *target, struct scsi_lun_status *ret_luns,
+                       uint32_t room) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        const struct scsi_lun *lun = target->luns[i];
+        if (lun == NULL) {
+            continue;
+        }
+        if (count < room) {
+            struct scsi_lun_status *status = &ret_luns[count];
+            *status = (struct scsi_lun_status){
+                .number = i,
+                .volume_id = lun->info.id,
+                .size_bytes = lun->info.size_bytes,
+                .block_bytes = lun->block_bytes,
+                .tasks = lun->task_count,
+                .dropped_tasks = lun->dropped_count,
+                .reads = lun->reads,
+                .writes = lun->writes,
+                .read_bytes = lun->read_bytes,
+                .write_bytes = lun->write_bytes,
+                .errors = lun->errors,
+            };
+            memcpy(status->volume_name, lun->info.name, sizeof(status->volume_name));
+        }
+        count++;
+    }
+    return count;
+}
+
+uint32_t scsi_target_outstanding(const struct scsi_target *target) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        if (target->luns[i] != NULL) {
+            count += target->luns[i]->task_count + target->luns[i]->dropped_count;
+        }
+    }
+    LIST_FOR_EACH(it, &target->removed_luns) {
+        const struct scsi_lun *lun = CONTAINER_OF(it, struct scsi_lun, in_removed);
+        count += lun->task_count + lun->dropped_count;
+    }
+    return count;
+}
+
+/* ---- nexuses ---- */
+
+struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi_port *port) {
+    struct scsi_nexus *nexus = MEM_NEW(struct scsi_nexus);
+    nexus->target = target;
+    nexus->port = *port;
+    list_init(&nexus->tasks);
+    list_append(&target->nexuses, &nexus->in_target);
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        if (target->luns[i] != NULL) {
+            ua_push(&nexus->attentions[i], SENSE_POWER_ON);
+        }
+    }
+    return nexus;
+}
+
+void scsi_nexus_close(struct scsi_nexus *nexus) {
+    if (nexus == NULL) {
+        return;
+    }
+    while (!list_is_empty(&nexus->tasks)) {
+        scsi_task_abort(CONTAINER_OF(nexus->tasks.next, struct scsi_task, in_nexus));
+    }
+    list_remove(&nexus->in_target);
+    mem_free(nexus);
+}

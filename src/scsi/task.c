@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The life of a task: checks on the way in, dispatch, volume requests, ends and aborts.
+ *
+ * A task is counted by its unit from begin() until done() or, when it is dropped, until the volume
+ * has let go of it. Multi-step commands (large transfers, patterns, comparisons, lists of ranges)
+ * are one volume request after another: step() looks where the cursor stands and submits the next
+ * one or ends the task. So at most one request of a task is ever in the volume, and an abort only
+ * has to stop the stepping.
+ *
+ * Overlap with dropped tasks. The volume may still carry out what a dropped task asked for. Every
+ * request is compared with the ranges of the unit's dropped tasks (there are none in normal life)
+ * and waits for those it overlaps, unless both only read. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "scsi/internal.h"
+
+/* ---- results ---- */
+
+void scsi_fail_sense(struct scsi_task *task, const struct scsi_sense *sense) {
+    bool descriptors = task->lun != NULL && task->lun->descriptor_sense;
+    task->failed = true;
+    task->status = SCSI_CHECK_CONDITION;
+    task->sense_bytes = scsi_sense_encode(sense, descriptors, task->sense);
+    task->data_in_ready_bytes = 0;
+}
+
+void scsi_fail(struct scsi_task *task, enum scsi_sense_code code) {
+    scsi_fail_sense(task, &(struct scsi_sense){.code = code});
+}
+
+void scsi_fail_cdb(struct scsi_task *task, uint32_t byte, uint32_t bit) {
+    scsi_fail_sense(task, &(struct scsi_sense){.code = SENSE_INVALID_FIELD_IN_CDB,
+                                               .field_valid = true,
+                                               .field_in_cdb = true,
+                                               .field = (uint16_t)byte,
+                                               .bit_valid = bit != NO_BIT,
+                                               .bit = (uint8_t)bit});
+}
+
+void scsi_fail_parameter(struct scsi_task *task, uint32_t byte, uint32_t bit) {
+    scsi_fail_sense(task, &(struct scsi_sense){.code = SENSE_INVALID_FIELD_IN_PARAMETERS,
+                                               .field_valid = true,
+                                               .field = (uint16_t)byte,
+                                               .bit_valid = bit != NO_BIT,
+                                               .bit = (uint8_t)bit});
+}
+
+void scsi_fail_error(struct scsi_task *task, int error) {
+    const struct scsi_error *entry = scsi_error_find(error);
+    if (task->lun != NULL) {
+        task->lun->errors += error != ERR_MISCOMPARE;
+    }
+    if (entry->status != SCSI_CHECK_CONDITION) {
+        task->failed = true;
+        task->status = entry->status;
+        task->data_in_ready_bytes = 0;
+        return;
+    }
+    bool writes = (task->command->flags & COMMAND_WRITES) != 0 || task->request.op == VOLUME_FLUSH;
+    struct scsi_sense sense = {.code = writes ? entry->write_code : entry->read_code};
+    if (entry->info == SCSI_INFO_LBA) {
+        sense.info_valid = true;
+        sense.info =
+            (task->request.offset_bytes + task->request.error_bytes) >> task->lun->block_shift;
+    } else if (entry->info == SCSI_INFO_OFFSET) {
+        sense.info_valid = true;
+        sense.info = task->request.error_bytes;
+    }
+    scsi_fail_sense(task, &sense);
+}
+
+/* ---- the end ---- */
+
+static void wake_waiting(struct scsi_lun *lun);
+
+static void ended(struct env_task *defer) {
+    struct scsi_task *task = CONTAINER_OF(defer, struct scsi_task, defer);
+    struct scsi_lun *lun = task->lun;
+    ASSERT(!task->in_volume);
+    list_remove(&task->in_nexus);
+    mem_pages_free(task->scratch);
+    task->scratch = NULL;
+    if (lun != NULL) {
+        list_remove(&task->in_lun);
+        if (task->aborted) {
+            lun->dropped_count--;
+        } else {
+            lun->task_count--;
+        }
+        task->lun = NULL;
+    }
+    if (lun != NULL) {
+        wake_waiting(lun);
+        scsi_lun_release(lun);
+    }
+    task->done(task);
+}
+
+void scsi_task_end(struct scsi_task *task) {
+    ASSERT(task->state == SCSI_TASK_RUNNING);
+    task->state = SCSI_TASK_ENDED;
+    task->defer.run = ended;
+    env_defer(task->lun != NULL ? task->lun->env : task->nexus->target->env, &task->defer);
+}
+
+void scsi_respond(struct scsi_task *task, const void *bytes, uint32_t length) {
+    const struct scsi_command *command = task->command;
+    uint64_t allocation = 0;
+    for (uint32_t i = 0; i < command->length_bytes; i++) {
+        allocation = allocation << 8 | task->cdb[command->length_at + i];
+    }
+    task->transfer_bytes = MIN((uint64_t)length, allocation);
+    uint64_t room = MIN((uint64_t)task->data_in_bytes, task->expected_in_bytes);
+    task->data_in_ready_bytes = (uint32_t)MIN(task->transfer_bytes, room);
+    if (task->data_in_ready_bytes != 0) {
+        memcpy(task->data_in, bytes, task->data_in_ready_bytes);
+    }
+    scsi_task_end(task);
+}
+
+void scsi_task_abort(struct scsi_task *task) {
+    if (task->aborted) {
+        return;
+    }
+    struct scsi_lun *lun = task->lun;
+    struct env *env = task->nexus->target->env;
+    task->aborted = true;
+    task->nexus = NULL;
+    list_remove(&task->in_nexus);
+    if (lun != NULL) {
+        list_remove(&task->in_lun);
+        list_append(&lun->dropped, &task->in_lun);
+        lun->task_count--;
+        lun->dropped_count++;
+    }
+    /* When it is in the volume the completion ends it; when it has ended done() is on its way. */
+    if (!task->in_volume && task->state != SCSI_TASK_ENDED) {
+        task->state = SCSI_TASK_ENDED;
+        task->defer.run = ended;
+        env_defer(env, &task->defer);
+    }
+    task->dropped(task);
+}
+
+/* ---- requests to the volume ---- */
+
+static bool op_reads_only(enum volume_op op) {
+    return op == VOLUME_READ || op == VOLUME_VERIFY || op == VOLUME_FLUSH;
+}
+
+static bool overlaps_dropped(const struct scsi_task *task) {
+    const struct volume_request *want = &task->request;
+    LIST_FOR_EACH(it, &task->lun->dropped) {
+        const struct scsi_task *other = CONTAINER_OF(it, struct scsi_task, in_lun);
+        const struct volume_request *old = &other->request;
+        if (!other->in_volume || (op_reads_only(old->op) && op_reads_only(want->op))) {
+            continue;
+        }
+        if (want->offset_bytes < old->offset_bytes + old->length_bytes &&
+            old->offset_bytes < want->offset_bytes + want->length_bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void request_done(struct volume_request *request) {
+    struct scsi_task *task = request->owner;
+    task->in_volume = false;
+    if (task->aborted) {
+        task->state = SCSI_TASK_ENDED;
+        ended(&task->defer);
+        return;
+    }
+    /* The edges of an unmapped range may stay mapped (see block.c). */
+    bool edge = task->op == VOLUME_UNMAP && request->op == VOLUME_WRITE_ZEROES;
+    if (request->status != OK && !(edge && request->status == ERR_NO_SPACE)) {
+        scsi_fail_error(task, request->status);
+        scsi_task_end(task);
+        return;
+    }
+    task->step(task);
+}
+
+static void request_send(struct scsi_task *task) {
+    task->in_volume = true;
+    volume_submit(&task->request);
+}
+
+void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offset_bytes,
+                        uint64_t length_bytes, void *data, uint64_t data_bytes) {
+    ASSERT(!task->in_volume && task->state == SCSI_TASK_RUNNING && !task->aborted);
+    struct scsi_lun *lun = task->lun;
+    task->iov = (struct iovec){data, data_bytes};
+    task->request = (struct volume_request){
+        .client = lun->env,
+        .door = lun->door,
+        .volume_id = lun->info.id,
+        .op = op,
+        .fua = task->fua && !op_reads_only(op),
+        .offset_bytes = offset_bytes,
+        .length_bytes = length_bytes,
+        .iov = data != NULL ? &task->iov : NULL,
+        .iov_count = data != NULL ? 1 : 0,
+        .done = request_done,
+        .owner = task,
+    };
+    if (!list_is_empty(&lun->dropped) && overlaps_dropped(task)) {
+        task->waits = true;
+        list_remove(&task->in_lun);
+        list_append(&lun->waiting, &task->in_lun);
+        return;
+    }
+    request_send(task);
+}
+
+static void wake_waiting(struct scsi_lun *lun) {
+    LIST_FOR_EACH_SAFE(it, &lun->waiting) {
+        struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
+        if (!overlaps_dropped(task)) {
+            task->waits = false;
+            list_remove(&task->in_lun);
+            list_append(&lun->tasks, &task->in_lun);
+            request_send(task);
+        }
+    }
+}
+
+/* ---- the beginning ---- */
+
+/* Bits of the CDB that no field of the command covers must be zero. Of the control byte only NACA
+ * is looked at: the standard leaves the rest to vendors. */
+static bool cdb_is_clean(struct scsi_task *task) {
+    const struct scsi_command *command = task->command;
+    uint32_t last = command->cdb_bytes - 1u;
+    for (uint32_t i = 1; i < last; i++) {
+        uint8_t extra = task->cdb[i] & (uint8_t)~command->usage[i];
+        if (extra != 0) {
+            scsi_fail_cdb(task, i, 31u - (uint32_t)__builtin_clz(extra));
+            return false;
+        }
+    }
+    if (task->cdb[last] & 0x04) {
+        scsi_fail_cdb(task, last, 2);
+        return false;
+    }
+    return true;
+}
+
+static bool lun_accepts(struct scsi_task *task) {
+    struct scsi_lun *lun = task->lun;
+    uint32_t flags = task->command->flags;
+    if (lun == NULL) {
+        if ((flags & COMMAND_ANY_LUN) == 0) {
+            scsi_fail(task, SENSE_LUN_NOT_SUPPORTED);
+        }
+        return (flags & COMMAND_ANY_LUN) != 0;
+    }
+    if ((flags & COMMAND_KEEPS_ATTENTION) == 0) {
+        enum scsi_sense_code code = ua_pop(&task->nexus->attentions[lun->number]);
+        if (code != SENSE_NONE) {
+            scsi_fail(task, code);
+            return false;
+        }
+    }
+    if (lun->task_count >= SCSI_LUN_TASKS_MAX || lun->dropped_count >= SCSI_LUN_DROPPED_MAX) {
+        task->failed = true;
+        task->status = lun->task_count >= SCSI_LUN_TASKS_MAX ? SCSI_TASK_SET_FULL : SCSI_BUSY;
+        return false;
+    }
+    if ((flags & COMMAND_WRITES) != 0 && lun->software_write_protect) {
+        scsi_fail(task, SENSE_SOFTWARE_WRITE_PROTECTED);
+        return false;
+    }
+    return true;
+}
+
+/* Lengths of commands with parameter data, from the table. */
+static void parameter_lengths(struct scsi_task *task) {
+    const struct scsi_command *command = task->command;
+    uint64_t length = 0;
+    for (uint32_t i = 0; i < command->length_bytes; i++) {
+        length = length << 8 | task->cdb[command->length_at + i];
+    }
+    if (command->flags & COMMAND_IN) {
+        task->data_in_bytes = (uint32_t)MIN(length, (uint64_t)SCSI_RESPONSE_BYTES_MAX);
+    } else if (command->flags & COMMAND_OUT) {
+        task->data_out_bytes = (uint32_t)MIN(length, (uint64_t)SCSI_PARAMETER_BYTES_MAX);
+        task->transfer_bytes = length;
+    }
+}
+
+/* A command that would send data to an initiator which means to send some itself has no room for
+ * them: it moves nothing. One that wants data from an initiator which means to receive is refused.
+ */
+static bool directions_agree(struct scsi_task *task) {
+    if ((task->command->flags & COMMAND_OUT) != 0 && task->expected_in_bytes != 0 &&
+        task->transfer_bytes != 0) {
+        scsi_fail(task, SENSE_INVALID_FIELD_IN_UNIT);
+        return false;
+    }
+    return true;
+}
+
+static void task_init(struct scsi_task *task) {
+    list_init(&task->in_lun);
+    list_init(&task->in_nexus);
+    task->data_out_bytes = 0;
+    task->data_in_bytes = 0;
+    task->aborted = false;
+    task->status = SCSI_GOOD;
+    task->sense_bytes = 0;
+    task->data_in_ready_bytes = 0;
+    task->transfer_bytes = 0;
+    task->lun = NULL;
+    task->state = SCSI_TASK_BEGUN;
+    task->in_volume = false;
+    task->waits = false;
+    task->failed = false;
+    task->step = NULL;
+    task->descriptor = 0;
+    task->fua = false;
+    task->op = VOLUME_READ;
+    task->flush_first = false;
+    task->verify_after = false;
+    task->compare = false;
+    task->scratch = NULL;
+    task->request.error_bytes = 0;
+}
+
+bool scsi_task_begin(struct scsi_task *task) {
+    struct scsi_target *target = task->nexus->target;
+    task_init(task);
+    uint32_t number = 0;
+    if (scsi_lun_decode(task->lun_field, &number) == OK) {
+        task->lun = target->luns[number];
+    }
+    task->command = scsi_command_find(task->cdb);
+    if (task->command == NULL) {
+        scsi_fail(task, task->lun != NULL ? SENSE_INVALID_OPCODE : SENSE_LUN_NOT_SUPPORTED);
+        return false;
+    }
+    if (!lun_accepts(task) || !cdb_is_clean(task)) {
+        return false;
+    }
+    parameter_lengths(task);
+    if (task->command->check != NULL) {
+        task->command->check(task);
+    }
+    if (task->failed || !directions_agree(task)) {
+        task->transfer_bytes = 0;
+        return false;
+    }
+    uint64_t room =
+        round_up(task->expected_in_bytes, task->lun != NULL ? task->lun->block_bytes : 512);
+    task->data_in_bytes = (uint32_t)MIN((uint64_t)task->data_in_bytes, room);
+    task->data_out_bytes = (uint32_t)MIN((uint64_t)task->data_out_bytes, task->expected_out_bytes);
+    list_append(&task->nexus->tasks, &task->in_nexus);
+    if (task->lun != NULL) {
+        task->lun->task_count++;
+        list_append(&task->lun->tasks, &task->in_lun);
+    }
+    return true;
+}
+
+void scsi_task_run(struct scsi_task *task) {
+    ASSERT(task->state == SCSI_TASK_BEGUN && !task->aborted);
+    task->state = SCSI_TASK_RUNNING;
+    task->command->run(task);
+}
+
+void scsi_task_refuse(struct scsi_task *task, enum scsi_sense_code code) {
+    ASSERT(task->state == SCSI_TASK_BEGUN && !task->aborted);
+    task->state = SCSI_TASK_ENDED;
+    scsi_fail(task, code);
+    list_remove(&task->in_nexus);
+    if (task->lun != NULL) {
+        list_remove(&task->in_lun);
+        task->lun->task_count--;
+        scsi_lun_release(task->lun);
+        task->lun = NULL;
+    }
+}
+
+/* ---- task management ---- */
+
+static void abort_tasks(struct scsi_lun *lun, const struct scsi_nexus *of,
+                        const struct scsi_nexus *requester, bool tell_others) {
+    struct list *lists[] = {&lun->tasks, &lun->waiting};
+    for (size_t i = 0; i < ARRAY_COUNT(lists); i++) {
+        struct list mine;
+        list_init(&mine);
+        /* dropped() may run transport code, so pick first and abort afterwards. */
+        LIST_FOR_EACH_SAFE(it, lists[i]) {
+            struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
+            if (of == NULL || task->nexus == of) {
+                list_remove(&task->in_lun);
+                list_append(&mine, &task->in_lun);
+            }
+        }
+        while (!list_is_empty(&mine)) {
+            struct scsi_task *task = CONTAINER_OF(mine.next, struct scsi_task, in_lun);
+            if (tell_others && task->nexus != requester) {
+                ua_push(&task->nexus->attentions[lun->number], SENSE_COMMANDS_CLEARED);
+            }
+            scsi_task_abort(task);
+        }
+    }
+}
+
+static void lun_reset(struct scsi_lun *lun) {
+    abort_tasks(lun, NULL, NULL, false);
+    lun->descriptor_sense = false;
+    lun->software_write_protect = false;
+    ua_establish(lun, SENSE_BUS_DEVICE_RESET, NULL);
+}
+
+int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function, const uint8_t lun_field[8]) {
+    struct scsi_target *target = nexus->target;
+    if (function == SCSI_TARGET_RESET) {
+        for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+            if (target->luns[i] != NULL) {
+                lun_reset(target->luns[i]);
+            }
+        }
+        return OK;
+    }
+    uint32_t number = 0;
+    if (scsi_lun_decode(lun_field, &number) != OK || target->luns[number] == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    struct scsi_lun *lun = target->luns[number];
+    switch (function) {
+    case SCSI_ABORT_TASK_SET:
+        abort_tasks(lun, nexus, nexus, false);
+        break;
+    case SCSI_CLEAR_TASK_SET:
+        abort_tasks(lun, NULL, nexus, true);
+        break;
+    case SCSI_LUN_RESET:
+    case SCSI_TARGET_RESET:
+        lun_reset(lun);
+        break;
+    }
+    return OK;
+}
