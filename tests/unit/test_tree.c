@@ -84,14 +84,14 @@ static void extents_are_like_the_model(void **state) {
         w->slots = 4000;
         w->cluster = seed % 2 == 0 ? 7 : 1;
         w->stride = seed == 3 ? 5 : seed == 4 ? 1ull << 31 : w->cluster;
-        run_random(w, 60, 0);
+        run_random(w, 40, 0);
         world_free(w);
     }
 }
 
 static void delta_runs_are_like_the_model(void **state) {
     (void)state;
-    for (uint64_t seed = 1; seed <= 6; seed++) {
+    for (uint64_t seed = 1; seed <= 4; seed++) {
         struct world *w = world_new(TREE_EXTENTS, 512, 100 + seed);
         struct script s = {.world = w};
         w->slots = seed % 2 == 0 ? 20000 : 8000;
@@ -101,7 +101,7 @@ static void delta_runs_are_like_the_model(void **state) {
             script_put(&s, i);
         }
         assert_int_equal(script_run(&s, true), OK);
-        run_random(w, 60, 95);
+        run_random(w, 40, 95);
         script_free(&s);
         world_free(w);
     }
@@ -139,8 +139,8 @@ static void runs_pile_up_and_fold(void **state) {
         script_put(&s, (uint32_t)rng_below(&w->rng, w->slots));
         assert_int_equal(script_run(&s, true), OK);
         assert_true(w->tree.root.levels <= TREE_LEVELS_MAX);
-        check_world(w);
     }
+    check_world(w);
     /* One wide delete goes through all levels at once, and leaves no tombstone. */
     script_reset(&s);
     script_delete(&s, 1000, 100000);
@@ -187,7 +187,7 @@ static void maps_are_like_the_model(void **state) {
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct world *w = world_new(TREE_MAP, seed == 1 ? 512 : 1024, seed);
         w->stride = seed == 1 ? 1 : 1ull << 40;
-        run_random(w, 60, 50);
+        run_random(w, 40, 50);
         world_free(w);
     }
 }
@@ -221,7 +221,9 @@ static void failures_leave_the_old_tree(void **state) {
                 }
                 assert_true(rc == ERR_IO || rc == ERR_NO_SPACE);
                 assert_int_equal(mem_in_use_bytes(), before);
-                check_world(w);
+                if (n % 8 == 1) {
+                    check_world(w);
+                }
             }
             most_levels = MAX(most_levels, w->tree.root.levels);
             check_world(w);
@@ -552,7 +554,7 @@ static void damaged_nodes_are_refused(void **state) {
             }
             uint8_t *data = w->store.node[i]->data, saved[512];
             memcpy(saved, data, 512);
-            for (uint32_t n = 0; n < 100; n++) {
+            for (uint32_t n = 0; n < 40; n++) {
                 uint64_t bad = 0;
                 struct one_item one = {0};
                 uint32_t reach = n % 3 == 0 ? 512 : NODE_HEAD_BYTES + 16;

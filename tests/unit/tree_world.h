@@ -302,6 +302,7 @@ static int script_run(struct script *s, bool delta_allowed) {
     }
     assert_int_equal(s->at, s->count);
     w->tree.root = root;
+    uint32_t slot = 0; /* operations ascend, and so do slots */
     for (uint32_t i = 0; i < s->count; i++) {
         const struct script_op *op = &s->op[i];
         if (op->kind == TREE_PUT) {
@@ -309,11 +310,11 @@ static int script_run(struct script *s, bool delta_allowed) {
             w->id[op->id] = ID_LIVE;
             continue;
         }
-        for (uint32_t slot = 0; slot < w->slots; slot++) {
-            uint64_t key = slot_key(w, slot);
-            if (key >= op->key && key - op->key < op->count) {
-                w->model[slot] = 0;
-            }
+        while (slot < w->slots && slot_key(w, slot) < op->key) {
+            slot++;
+        }
+        while (slot < w->slots && slot_key(w, slot) - op->key < op->count) {
+            w->model[slot++] = 0;
         }
     }
     return OK;
