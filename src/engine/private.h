@@ -228,6 +228,7 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    uint32_t ref_keep_free;          /* chunks of each disk that long writes leave to checkpoints */
     uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
