@@ -129,6 +129,19 @@ struct engine_status {
 
 void engine_status(struct engine *engine, struct engine_status *ret_status);
 
+/* ---- for the simulator and tests (no fiber needed) ---- */
+
+/* What the engine is doing: "import: replay", "checkpoint: merge", "serving", … A constant. */
+const char *engine_stage(const struct engine *engine);
+
+struct engine_counters {
+    uint64_t ring_wraps, late_log_copies, failed_log_copies, log_waits_for_space;
+    uint64_t reconstructed_one, reconstructed_two;
+    uint64_t cleaner_moved_blocks, cleaner_freed_segments;
+    uint32_t tree_height, tree_levels; /* of the tallest volume tree */
+};
+void engine_counters(const struct engine *engine, struct engine_counters *ret_counters);
+
 /* ---- check: reads a stopped pool, changes nothing ---- */
 
 struct engine_check_result {

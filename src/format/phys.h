@@ -31,6 +31,7 @@ enum phys_type { /* 'HF' + kind */
                  PHYS_TABLE_PAGE = 0x48460054,
                  PHYS_DIRECTORY = 0x48460059,
                  PHYS_CATALOG = 0x48460043,
+                 PHYS_WITNESS = 0x48460057,
 };
 
 struct header_phys {

@@ -8,6 +8,9 @@
 #ifndef HOLDFAST_FORMAT_SUPER_H
 #define HOLDFAST_FORMAT_SUPER_H
 
+#include <stdbool.h>
+#include <string.h>
+
 #include "format/layout.h"
 #include "format/phys.h"
 
@@ -42,7 +45,10 @@ struct member_phys {
     uint64_t disk_blocks;
     uint64_t ring_tail;   /* ring block of the oldest row that replay needs */
     uint64_t state_epoch; /* config epoch in which the state was set */
-    char path_hint[80];   /* where it was last seen, for messages only */
+    /* MISSING: the mount whose superblock it had last, as far as those who left it out know. A
+     * superblock of a later mount on such a disk was written by another side. */
+    uint64_t state_generation, state_mount_id;
+    char path_hint[64]; /* where it was last seen, for messages only */
 };
 _Static_assert(sizeof(struct member_phys) == 128, "on disk");
 
@@ -95,6 +101,10 @@ struct roots_phys {
 };
 _Static_assert(sizeof(struct roots_phys) == 472, "on disk");
 
+/* One bit of features_incompat for each revision of the format that this program reads. Until the
+ * format is declared stable a change takes the next bit and forgets the one before. */
+enum { SUPER_INCOMPAT_KNOWN = 1, SUPER_RO_COMPAT_KNOWN = 0 };
+
 enum { SUPER_FLAG_EXPORTED = 1, SUPER_FLAG_CLEAN = 2 /* log empty: nothing to replay */ };
 
 struct super_phys {
@@ -114,10 +124,50 @@ struct super_phys {
                               at least 2 where there are two disks */
     uint32_t member_count; /* slots of members[] in use, holes included */
     struct roots_phys roots;
-    uint8_t reserved[256];
+    uint64_t mount_id;        /* random, one a mount: with `sequence` it names a superblock */
+    uint64_t parent_mount_id; /* of the superblock (sequence - 1) that this one was made from */
+    /* The newest configuration and mount known to be settled when this was written: on all its
+     * members and in its host's witness. What came after it may never have been agreed on. */
+    uint64_t settled_epoch, settled_generation, settled_mount_id;
+    uint8_t reserved[216];
     struct member_phys members[POOL_DISKS_MAX];
 };
 _Static_assert(sizeof(struct super_phys) <= SUPER_BYTES, "fits its slot");
 _Static_assert(sizeof(struct super_phys) % 8 == 0, "on disk");
+
+/* The host's witness: a state record of the host, not of a disk (docs/FORMAT.md, "Witness"). */
+enum { WITNESS_VERSION = 1 };
+struct witness_phys {
+    struct header_phys header; /* seed: 0 */
+    struct uuid pool;
+    uint64_t config_epoch;
+    uint64_t mount_generation;
+    uint64_t mount_id;
+};
+_Static_assert(sizeof(struct witness_phys) == 56, "on the host");
+
+/* Encoding and decoding. Decoders take untrusted bytes, check every field against its limits, and
+ * leave ret_… untouched on failure: ERR_CORRUPT (no such structure, or fields that make no sense),
+ * ERR_CHECKSUM (damaged), ERR_UNSUPPORTED (written by a version that this one does not know).
+ * `block` is where the structure lies on its disk. */
+HF_MUST_CHECK int pool_name_validate(const char *name); /* ERR_INVALID */
+HF_MUST_CHECK int geometry_validate(const struct geometry *geometry);
+void label_seal(struct label_phys *label, uint64_t block);
+HF_MUST_CHECK int label_decode(const void *bytes, size_t room_bytes, uint64_t block,
+                               struct label_phys *ret_label);
+/* The checks of super_decode() that are not about the checksum. */
+HF_MUST_CHECK int super_validate(const struct super_phys *super);
+void super_seal(struct super_phys *super, const struct uuid *disk, uint64_t block);
+HF_MUST_CHECK int super_decode(const void *bytes, size_t room_bytes, const struct uuid *disk,
+                               uint64_t block, struct super_phys *ret_super);
+void witness_seal(struct witness_phys *witness);
+HF_MUST_CHECK int witness_decode(const void *bytes, size_t length_bytes, const struct uuid *pool,
+                                 struct witness_phys *ret_witness);
+
+static inline bool uuid_equal(const struct uuid *a, const struct uuid *b) {
+    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+enum { UUID_TEXT_BYTES = 37 };
+void uuid_format(const struct uuid *uuid, char *ret_text); /* UUID_TEXT_BYTES */
 
 #endif

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MPL-2.0
 /* The log: what makes an operation durable.
  *
- * Each in-sync disk has a ring of log rows. A row is written, whole and durably, to as many disks as
- * the pool's metadata has copies, those that are least busy. Rows are numbered consecutively over
- * all rings (LSN = mount generation << 32 | counter); an entry is committed, in LSN order, when its
- * row and all rows below are durable on their disks (invariant 1). Group commit: entries gather
- * while rows are under way; at most LOG_ROWS_IN_FLIGHT are. The entry's effect on memory is applied
- * at the commit, in LSN order, before anybody is told.
+ * Each in-sync disk has a ring of log rows. A row is written, whole and durably, to as many disks
+ * as the pool's metadata has copies, those that are least busy. Rows are numbered consecutively
+ * over all rings (LSN = mount generation << 32 | counter); an entry is committed, in LSN order,
+ * when its row and all rows below are durable on their disks (invariant 1). Group commit: entries
+ * gather while rows are under way; at most LOG_ROWS_IN_FLIGHT are. The entry's effect on memory is
+ * applied at the commit, in LSN order, before anybody is told.
  *
- * A copy that fails goes to another disk and its disk is expelled. A copy that is late (LOG_LATE_NS)
- * goes to another disk as well; only if there is none, the late disk is expelled. A ring with a late
- * write outstanding takes no more rows until that write has come back: it could land on a newer row.
+ * A copy that fails goes to another disk and its disk is expelled. A copy that is late
+ * (LOG_LATE_NS) goes to another disk as well; only if there is none, the late disk is expelled. A
+ * ring with a late write outstanding takes no more rows until that write has come back: it could
+ * land on a newer row.
  *
  * A row is torn or whole by its checksum, which is seeded with a secret of the superblock, so that
- * data written by a guest can never pass for a row. Replay reads every ring, takes the valid rows of
- * the recorded generation, sorts, removes duplicates, and stops at the first gap. All rows of one
- * replay are of one mount, because an import checkpoints before it serves.
+ * data written by a guest can never pass for a row. Replay reads every ring, takes the valid rows
+ * of the recorded generation, sorts, removes duplicates, and stops at the first gap. All rows of
+ * one replay are of one mount, because an import checkpoints before it serves.
  *
  * On disk: struct log_row_phys, then records, each struct log_record_phys, header, data, all padded
  * to 8 bytes; the row is padded to whole blocks and does not wrap around the end of the ring.
@@ -78,13 +79,15 @@ struct log_options {
     struct pool *pool;
     uint64_t generation; /* of this mount */
     uint64_t seed;
-    uint64_t ring_heads[POOL_DISKS_MAX]; /* where each ring goes on (ring blocks) */
+    uint64_t ring_heads[POOL_DISKS_MAX];  /* where each ring goes on (ring blocks) */
     void (*want_checkpoint)(void *owner); /* a ring is filling up */
     void *owner;
 };
 
 struct log *log_new(const struct log_options *options);
-void log_free(struct log *log); /* nothing may be under way */
+/* Parks until rows under way have ended (committed or failed). Fiber. */
+void log_quiesce(struct log *log);
+void log_free(struct log *log); /* nothing may be under way: log_quiesce() first */
 
 /* Largest data_bytes of an entry with a header of `header_bytes`. */
 uint32_t log_data_max(const struct log *log, uint32_t header_bytes);
@@ -109,7 +112,8 @@ struct log_counters {
 const struct log_counters *log_counters(const struct log *log);
 /* A member was expelled. */
 void log_member_lost(struct log *log, uint32_t member);
-/* After the number of copies changed nothing need be done: it is read from the pool for each row. */
+/* After the number of copies changed nothing need be done: it is read from the pool for each row.
+ */
 
 /* Everything appended later fails with `error`. */
 void log_fail(struct log *log, int error);
@@ -129,7 +133,7 @@ struct log_replay {
     uint64_t end_lsn;      /* one past the last row replayed */
     uint64_t promised_lsn; /* highest LSN that some row or the superblock says was acknowledged */
     uint64_t ring_heads[POOL_DISKS_MAX];
-    uint64_t bad_copies;   /* rows found damaged on a ring although another ring had them */
+    uint64_t bad_copies; /* rows found damaged on a ring although another ring had them */
 };
 
 /* ERR_DATA_LOSS: the replay ended below promised_lsn (what could be replayed was). Fiber. */

@@ -13,6 +13,8 @@
 #include "base/sabotage.h"
 #include "log/log.h"
 
+enum { BAD_KEPT = 256 };
+
 struct found_row {
     uint64_t lsn;
     uint32_t member;
@@ -24,6 +26,8 @@ struct scan {
     struct log_replay *replay;
     struct found_row *rows;
     uint64_t count, room;
+    uint64_t bad_lsn[BAD_KEPT]; /* of copies that are damaged, or were torn by the stop */
+    uint32_t bad_count;
     struct fiber_group group;
 };
 
@@ -44,7 +48,8 @@ int log_row_validate(const void *bytes, size_t room_bytes, const struct uuid *po
     if (memcmp(&h->pool, pool, sizeof(*pool)) != 0) {
         return ERR_FOREIGN;
     }
-    if (h->blocks != div_round_up(h->header.length_bytes, BLOCK_BYTES) || h->lsn >> 32 != h->generation) {
+    if (h->blocks != div_round_up(h->header.length_bytes, BLOCK_BYTES) ||
+        h->lsn >> 32 != h->generation) {
         return ERR_CORRUPT;
     }
     size_t at = sizeof(*h);
@@ -116,7 +121,9 @@ static void ring_scan_fiber(void *arg) {
             }
             if (log_row_validate(head, (size_t)(blocks - i) * BLOCK_BYTES, &pool->super.pool,
                                  scan->replay->seed) != OK) {
-                scan->replay->bad_copies++;
+                if (scan->bad_count < BAD_KEPT) {
+                    scan->bad_lsn[scan->bad_count++] = h->lsn;
+                }
                 i++;
                 continue;
             }
@@ -151,8 +158,8 @@ static int replay_row(struct log_replay *r, struct buf *row) {
         at += sizeof(record);
         const void *header = row->data + at;
         at += round_up(record.header_bytes, 8);
-        int err = r->record(r->ctx, record.type, header, record.header_bytes, row, at,
-                            record.data_bytes);
+        int err =
+            r->record(r->ctx, record.type, header, record.header_bytes, row, at, record.data_bytes);
         if (err != OK) {
             return err;
         }
@@ -215,6 +222,9 @@ int log_replay(struct log_replay *replay) {
     struct ring_scan rings[POOL_DISKS_MAX];
     struct pool *pool = replay->pool;
     replay->promised_lsn = replay->acknowledged_lsn;
+    if (replay->generation == 0) { /* no mount has written a log yet */
+        return OK;
+    }
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
         replay->ring_heads[m] = pool->super.members[m].ring_tail;
         if (pool->disks[m] == NULL || pool->super.members[m].state != MEMBER_IN_SYNC) {
@@ -230,6 +240,9 @@ int log_replay(struct log_replay *replay) {
         qsort(scan.rows, scan.count, sizeof(*scan.rows), compare_found);
     }
     err = replay_in_order(replay, scan.rows, scan.count);
+    for (uint32_t i = 0; i < scan.bad_count; i++) { /* a torn row behind the end is no damage */
+        replay->bad_copies += scan.bad_lsn[i] < replay->end_lsn;
+    }
     mem_free(scan.rows);
     return err;
 }

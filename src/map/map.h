@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MPL-2.0
 /* The map: where each virtual block is.
  *
- * vbas are handed out in aligned runs of 256, a run to a row; bits say which vbas of a run the place
- * holds (present) and which are referenced by a root (live, invariant 10). Present blocks of a run
- * lie next to each other in one row, in order; so the cleaner can move what is left of a run and
- * close the gaps, and a lookup is an index plus a count of bits. A run whose live bits are all clear
- * is dropped.
+ * vbas are handed out in aligned runs of 256, a run to a row; bits say which vbas of a run the
+ * place holds (present) and which are referenced by a root (live, invariant 10). Present blocks of
+ * a run lie next to each other in one row, in order; so the cleaner can move what is left of a run
+ * and close the gaps, and a lookup is an index plus a count of bits. A run whose live bits are all
+ * clear is dropped.
  *
  * The map is resident: a hash from run number to run, about 170 bytes a run, that is 170 MiB for
  * each TiB of rows. On disk it is a tree of the pool (key: run number), updated at each checkpoint
@@ -21,7 +21,7 @@ struct map_value_phys {
     uint32_t segment; /* slot */
     uint32_t offset;  /* of the row */
     uint16_t height;
-    uint16_t index;   /* of the first present block in the row */
+    uint16_t index; /* of the first present block in the row */
     uint32_t reserved;
     uint64_t present[4], live[4];
 };
@@ -62,7 +62,8 @@ struct map_run *map_add(struct map *map, uint64_t vba, struct segment *segment, 
                         uint32_t height, uint32_t index, uint32_t blocks);
 struct map_run *map_find(const struct map *map, uint64_t number);
 
-/* Sets or clears the live bit; the run must hold the vba, and the bit must change (invariant 10). */
+/* Sets or clears the live bit; the run must hold the vba, and the bit must change (invariant 10).
+ */
 void map_set_live(struct map *map, uint64_t vba);
 void map_clear_live(struct map *map, uint64_t vba);
 

@@ -3,12 +3,16 @@
  * the business of the layers above; they hang their roots on the superblock.
  *
  * Votes. Every in-sync member has one vote, and the host's witness (a state record "pool-UUID":
- * config epoch, mount generation) has one if it knows nothing newer than the newest superblock
- * found. A majority of the votes of that superblock's configuration decides; at a tie the side with
- * the witness wins. A witness that knows a newer configuration than any disk present means that the
- * disks present are stale: refuse. Members that are absent or stale at an import become MISSING in
- * a new config epoch, which is durable on a majority (and then in the witness) before anything else
- * is written: so two importers never both succeed without force (invariant 13).
+ * config epoch, mount generation, mount id) has one if it is the one of the newest superblock found
+ * (of the same mount, or the superblock was written by this host) and knows nothing newer. A
+ * majority of the votes of that superblock's configuration decides; at a tie the side with the
+ * witness wins; all in-sync members together need no witness, as no other side is left. Even with a
+ * majority, when as many in-sync members are absent as there are copies of the log, what only they
+ * hold may be lost: refuse (ERR_DATA_LOSS) unless forced. A witness that knows a newer
+ * configuration than any disk present means that the disks present are stale: refuse. Members that
+ * are absent or stale at an import become MISSING in a new config epoch, which is durable on a
+ * majority (and then in the witness) before anything else is written: so two importers never both
+ * succeed without force (invariant 13).
  *
  * Every change of membership while running (an expelled disk) is made durable on all remaining
  * members and in the witness before any write that went without the expelled disk is acknowledged.
@@ -38,6 +42,7 @@ struct pool {
     uint64_t blocks[POOL_DISKS_MAX];    /* size in use */
     struct disk *disks[POOL_DISKS_MAX]; /* by member; NULL: missing */
     bool read_only;
+    char why[POOL_DISKS_MAX][256]; /* why a member is MISSING or not used, for people */
     /* Called on the engine thread, once a member, as soon as it is expelled (its state in `super`
      * is already MISSING, its disk still open but no longer to be used); not from inside a call. */
     void (*expelled)(void *owner, uint32_t member, const char *why);
@@ -85,7 +90,8 @@ HF_MUST_CHECK int pool_scan(struct env *env, const char *const *paths, uint32_t 
                             struct errmsg *reterr);
 
 /* Takes the pool for writing: next mount generation, absent members marked MISSING in a new config
- * epoch, durable under the quorum rule, then the witness. Fiber. */
+ * epoch, durable under the quorum rule, then the witness. Nobody may be served before the next
+ * pool_commit() has returned OK: it records that this mount is settled. Fiber. */
 HF_MUST_CHECK int pool_take(struct pool *pool, struct errmsg *reterr);
 
 /* Makes `roots` (and everything else in `super`) durable as checkpoint + 1 on all in-sync members;
@@ -111,6 +117,11 @@ bool pool_is_settled(const struct pool *pool); /* nothing to wait for */
 
 bool pool_member_in_sync(const struct pool *pool, uint32_t member);
 uint32_t pool_in_sync_count(const struct pool *pool);
+
+/* Looks whether each disk in use is still what was opened, and expels those that are not (a file
+ * that was unlinked or truncated, a device that went). Never waits for a disk. To be called every
+ * few seconds while serving. */
+void pool_probe(struct pool *pool);
 
 /* Parks until superblock writes under way have ended, then closes the disks and frees. */
 void pool_close(struct pool *pool);

@@ -142,8 +142,8 @@ static void rescue_repair(struct rescue *r, uint32_t bad_copies, struct row_coun
             continue;
         }
         uint64_t at = segment_column_block(r->table, r->s, column, r->block) * BLOCK_BYTES;
-        int err = disk_write(disk, at, BLOCK_BYTES, r->scratch, (size_t)r->column * BLOCK_BYTES,
-                             false);
+        int err =
+            disk_write(disk, at, BLOCK_BYTES, r->scratch, (size_t)r->column * BLOCK_BYTES, false);
         if (err == OK) {
             counters->repairs++;
             disk_note(disk, DISK_ERROR_REPAIRED, at, BLOCK_BYTES, "rewritten from redundancy");
@@ -202,18 +202,18 @@ static void row_read_direct(struct segment_table *table, const struct row_place 
         p->io.result = ERR_DISK_GONE;
         p->io.length_bytes = (uint64_t)n * BLOCK_BYTES;
         if (disk != NULL) {
-            piece_submit(p, &group, disk,
-                         segment_column_block(table, place->segment, column,
-                                              place->offset + in_column),
-                         n, buf, buf_offset + (size_t)done * BLOCK_BYTES);
+            piece_submit(
+                p, &group, disk,
+                segment_column_block(table, place->segment, column, place->offset + in_column), n,
+                buf, buf_offset + (size_t)done * BLOCK_BYTES);
         }
         done += n;
     }
     int err = fiber_group_wait(&group);
     ASSERT_EQ(err, OK); /* results are per piece */
     for (uint32_t i = 0; i < piece_count; i++) {
-        for (uint32_t b = 0; pieces[i].io.result != OK && b < pieces[i].io.length_bytes / BLOCK_BYTES;
-             b++) {
+        for (uint32_t b = 0;
+             pieces[i].io.result != OK && b < pieces[i].io.length_bytes / BLOCK_BYTES; b++) {
             unreadable[piece_first[i] + b] = true;
         }
     }
@@ -296,7 +296,8 @@ int row_read_header(struct segment_table *table, struct segment *s, uint32_t off
     struct buf *out = buf_new((size_t)blocks * BLOCK_BYTES);
     int error = ERR_DATA_LOSS;
     s->pins++;
-    for (uint32_t attempt = 0; attempt < s->shape.copies * (1u + per_copy) && error != OK; attempt++) {
+    for (uint32_t attempt = 0; attempt < s->shape.copies * (1u + per_copy) && error != OK;
+         attempt++) {
         /* attempt: copy, and which column is taken as lost (per_copy: none) */
         uint32_t copy = attempt % s->shape.copies;
         uint32_t suspect = attempt / s->shape.copies; /* 0: none, else column suspect - 1 */
@@ -310,9 +311,10 @@ int row_read_header(struct segment_table *table, struct segment *s, uint32_t off
             struct row_check unchecked = {0};
             uint32_t column = copy * per_copy + r.column;
             struct disk *disk = segment_column_disk(table, s, column);
-            bool have = suspect == 0 && disk != NULL &&
-                        disk_read(disk, segment_column_block(table, s, column, r.block) * BLOCK_BYTES,
-                                  BLOCK_BYTES, r.scratch, (size_t)r.column * BLOCK_BYTES) == OK;
+            bool have =
+                suspect == 0 && disk != NULL &&
+                disk_read(disk, segment_column_block(table, s, column, r.block) * BLOCK_BYTES,
+                          BLOCK_BYTES, r.scratch, (size_t)r.column * BLOCK_BYTES) == OK;
             if (!have && s->shape.parity > 0) {
                 r.check = &unchecked;
                 rescue_read_peers(&r, copy);
@@ -333,7 +335,8 @@ int row_read_header(struct segment_table *table, struct segment *s, uint32_t off
             buf_unref(r.scratch);
         }
         if (complete) {
-            error = row_header_validate(out->data, out->bytes, s->uid, offset, height, s->shape.data);
+            error =
+                row_header_validate(out->data, out->bytes, s->uid, offset, height, s->shape.data);
             counters->checksum_errors += error != OK;
         }
         if (error == OK && attempt > 0) {
@@ -353,7 +356,8 @@ int row_read_header(struct segment_table *table, struct segment *s, uint32_t off
 
 int row_scrub(struct segment_table *table, struct segment *s, uint32_t offset, uint32_t height,
               uint32_t *ret_bad_columns) {
-    uint32_t columns = shape_columns(s->shape), per_copy = (uint32_t)s->shape.data + s->shape.parity;
+    uint32_t columns = shape_columns(s->shape),
+             per_copy = (uint32_t)s->shape.data + s->shape.parity;
     size_t bytes = (size_t)height * BLOCK_BYTES;
     struct buf *have = buf_new(columns * bytes);
     struct buf *want = buf_new((size_t)per_copy * bytes);
@@ -365,8 +369,8 @@ int row_scrub(struct segment_table *table, struct segment *s, uint32_t offset, u
         struct disk *disk = segment_column_disk(table, s, c);
         pieces[c].io.result = ERR_DISK_GONE;
         if (disk != NULL) {
-            piece_submit(&pieces[c], &group, disk, segment_column_block(table, s, c, offset), height,
-                         have, c * bytes);
+            piece_submit(&pieces[c], &group, disk, segment_column_block(table, s, c, offset),
+                         height, have, c * bytes);
         }
     }
     int err = fiber_group_wait(&group);

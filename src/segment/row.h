@@ -63,8 +63,9 @@ struct row {
  * most row_blocks, when the header must describe `runs` runs at worst a block each. 0: full. */
 uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs);
 
-/* Takes room for `blocks` data blocks and allocates memory; `pending` of the segment is raised until
- * row_free(). The caller fills runs[], vba[], crc[] and the blocks. ERR_NO_SPACE: does not fit. */
+/* Takes room for `blocks` data blocks and allocates memory; `pending` of the segment is raised
+ * until row_free(). The caller fills runs[], vba[], crc[] and the blocks. ERR_NO_SPACE: does not
+ * fit. */
 HF_MUST_CHECK int row_new(struct segment_table *table, struct segment *s, uint32_t blocks,
                           uint32_t run_count, uint64_t generation, struct row **ret_row);
 void *row_block(const struct row *row, uint32_t i);
@@ -113,7 +114,8 @@ struct row_check {
 
 /* Reads `count` blocks from `place` on into buf, verifies each, computes what cannot be read from
  * the other columns, and rewrites what was bad in place. On an error *ret_bad (may be NULL) is the
- * first block that could not be had: ERR_DATA_LOSS, ERR_CHECKSUM, ERR_IO. Fiber; pins the segment. */
+ * first block that could not be had: ERR_DATA_LOSS, ERR_CHECKSUM, ERR_IO. Fiber; pins the segment.
+ */
 HF_MUST_CHECK int row_read(struct segment_table *table, const struct row_place *place,
                            uint32_t count, const struct row_check *checks, struct buf *buf,
                            size_t buf_offset, struct row_counters *counters, uint32_t *ret_bad);

@@ -17,7 +17,7 @@ struct page_phys {
     uint8_t reserved[40];
     struct segment_phys segment[];
 };
-_Static_assert(sizeof(struct page_phys) == 64, "on disk");
+_Static_assert(sizeof(struct page_phys) == SEGMENT_PAGE_HEADER_BYTES, "on disk");
 
 enum { TABLE_VERSION = 1 };
 
@@ -28,8 +28,8 @@ uint32_t segment_page_bytes(const struct segment_table *table) {
 void segment_table_init(struct segment_table *table, struct pool *pool) {
     *table = (struct segment_table){.pool = pool, .uid_next = 1};
     list_init(&table->freeing);
-    table->slots_per_page =
-        (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) / sizeof(struct segment_phys));
+    table->slots_per_page = (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) /
+                                       sizeof(struct segment_phys));
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
         table->chunk_count[m] = pool->super.members[m].chunks;
         table->chunk_free[m] = table->chunk_count[m];
@@ -50,6 +50,7 @@ void segment_table_done(struct segment_table *table) {
     }
     mem_free(table->slots);
     mem_free(table->page_dirty);
+    mem_free(table->slot_taken);
     *table = (struct segment_table){0};
 }
 
@@ -59,6 +60,7 @@ static void table_grow(struct segment_table *table, uint32_t pages) {
     }
     uint32_t slots = pages * table->slots_per_page;
     table->slots = mem_realloc(table->slots, slots * sizeof(struct segment *));
+    table->slot_taken = mem_realloc(table->slot_taken, slots * sizeof(bool));
     table->page_dirty = mem_realloc(table->page_dirty, pages * sizeof(bool));
     table->slot_count = slots;
     for (uint32_t p = table->page_count; p < pages; p++) {
@@ -81,6 +83,7 @@ static void chunk_take(struct segment_table *table, uint32_t disk, uint32_t chun
     INVARIANT(11, table->chunk_used[disk][chunk] == CHUNK_FREE);
     table->chunk_used[disk][chunk] = CHUNK_USED;
     table->chunk_free[disk]--;
+    table->changes++;
 }
 
 static uint32_t chunk_find(struct segment_table *table, uint32_t disk) {
@@ -172,6 +175,7 @@ int segment_restore(struct segment_table *table, uint32_t slot, const struct seg
         chunk_take(table, s->column[c].disk, s->column[c].chunk);
     }
     table->slots[slot] = s;
+    table->slot_taken[slot] = true;
     table->page_dirty[slot / table->slots_per_page] |= phys->state != SEGMENT_SEALED;
     table->uid_next = MAX(table->uid_next, s->uid + 1);
     *ret_segment = s;
@@ -245,7 +249,7 @@ struct shape segment_shape(const struct segment_table *table, enum profile profi
 
 static uint32_t slot_find(struct segment_table *table) {
     for (uint32_t i = 0; i < table->slot_count; i++) {
-        if (table->slots[i] == NULL) {
+        if (!table->slot_taken[i]) {
             return i;
         }
     }
@@ -293,6 +297,7 @@ int segment_open(struct segment_table *table, enum segment_kind kind, enum profi
     list_init(&s->runs);
     list_init(&s->freeing_link);
     table->slots[s->slot] = s;
+    table->slot_taken[s->slot] = true;
     segment_mark_dirty(table, s);
     *ret_segment = s;
     return OK;
@@ -307,7 +312,7 @@ void segment_seal(struct segment_table *table, struct segment *s) {
 
 void segment_start_freeing(struct segment_table *table, struct segment *s) {
     ASSERT_EQ(s->state, SEGMENT_SEALED);
-    INVARIANT(8, s->live_blocks == 0 && s->pending == 0 && list_is_empty(&s->runs));
+    INVARIANT(8, s->live_blocks == 0 && s->pending == 0);
     segment_mark_dirty(table, s);
     table->slots[s->slot] = NULL;
     s->state = SEGMENT_FREEING;
@@ -315,14 +320,17 @@ void segment_start_freeing(struct segment_table *table, struct segment *s) {
 }
 
 void segment_release(struct segment_table *table, struct segment *s) {
-    INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0);
+    INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0 &&
+                     list_is_empty(&s->runs));
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         uint32_t disk = s->column[c].disk;
         ASSERT_EQ(table->chunk_used[disk][s->column[c].chunk], CHUNK_USED);
         table->chunk_used[disk][s->column[c].chunk] = CHUNK_FREE;
         table->chunk_free[disk]++;
+        table->changes++;
     }
     list_remove(&s->freeing_link);
+    table->slot_taken[s->slot] = false;
     mem_free(s);
 }
 
@@ -361,41 +369,55 @@ uint64_t segment_column_block(const struct segment_table *table, const struct se
     return layout_chunk_block(&table->pool->super.geometry, s->column[column].chunk) + block;
 }
 
-uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile) {
+/* One step of the greedy filling: takes chunks from the disks with most room, several segments at a
+ * time where there is plenty. Returns the data chunks that gives; 0: the end. */
+static uint64_t fill_step(enum profile profile, uint32_t losses, uint32_t *room, uint32_t count) {
+    uint32_t with_room = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        with_room += room[i] > 0;
+    }
+    if (with_room == 0) {
+        return 0;
+    }
+    struct shape shape = profile_shape(profile, with_room);
+    if ((uint32_t)shape.copies - 1 + shape.parity < losses) {
+        return 0;
+    }
+    uint32_t chosen[SEGMENT_COLUMNS_MAX], columns = shape_columns(shape);
+    uint64_t used = 0;
+    for (uint32_t c = 0; c < columns; c++) {
+        uint32_t best = count;
+        for (uint32_t i = 0; i < count; i++) {
+            if (((used >> i) & 1) == 0 && room[i] > 0 && (best == count || room[i] > room[best])) {
+                best = i;
+            }
+        }
+        used |= 1ull << best;
+        chosen[c] = best;
+    }
+    uint32_t step = MAX(1u, room[chosen[columns - 1]] / 64);
+    for (uint32_t c = 0; c < columns; c++) {
+        room[chosen[c]] -= step;
+    }
+    return (uint64_t)step * shape.data;
+}
+
+uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile,
+                               bool free_only) {
     uint32_t room[POOL_DISKS_MAX];
     uint32_t count = 0;
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        if (pool_member_in_sync(table->pool, m) && table->chunk_count[m] > 0) {
-            room[count++] = table->chunk_count[m];
+        if (pool_member_in_sync(table->pool, m)) {
+            room[count++] = free_only ? table->chunk_free[m] : table->chunk_count[m];
         }
     }
-    uint64_t chunks = 0;
-    uint32_t disks = count;
-    for (;;) {
-        uint32_t with_room = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            with_room += room[i] > 0;
-        }
-        if (with_room == 0) {
-            break;
-        }
-        struct shape shape = profile_shape(profile, with_room);
-        if ((uint32_t)shape.copies - 1 + shape.parity < MIN(profile_losses(profile), disks - 1)) {
-            break;
-        }
-        uint32_t columns = shape_columns(shape);
-        bool used[POOL_DISKS_MAX] = {false};
-        for (uint32_t c = 0; c < columns; c++) {
-            uint32_t best = count;
-            for (uint32_t i = 0; i < count; i++) {
-                if (!used[i] && room[i] > 0 && (best == count || room[i] > room[best])) {
-                    best = i;
-                }
-            }
-            used[best] = true;
-            room[best]--;
-        }
-        chunks += shape.data;
+    if (count == 0) {
+        return 0;
+    }
+    uint32_t losses = MIN(profile_losses(profile), count - 1);
+    uint64_t chunks = 0, more;
+    while ((more = fill_step(profile, losses, room, count)) > 0) {
+        chunks += more;
     }
     return chunks * table->pool->super.geometry.chunk_blocks;
 }

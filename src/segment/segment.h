@@ -27,7 +27,7 @@
 #include "format/profile.h"
 #include "pool/pool.h"
 
-enum segment_kind { SEGMENT_DATA = 1, SEGMENT_META = 2 };                        /* on disk */
+enum segment_kind { SEGMENT_DATA = 1, SEGMENT_META = 2 }; /* on disk */
 enum segment_state { SEGMENT_GONE = 0, SEGMENT_OPEN = 1, SEGMENT_SEALED = 2, SEGMENT_FREEING = 3 };
 
 struct segment_column_phys {
@@ -61,13 +61,15 @@ struct segment {
     bool degraded;
     uint32_t used_blocks; /* of each column */
     uint32_t live_blocks;
-    uint32_t lost;        /* column mask */
-    uint32_t pending;     /* rows only the log knows; and rows being written */
-    uint32_t pins;        /* reads under way */
-    uint32_t unflushed;   /* column mask: written since the disk's last flush */
-    bool announced;       /* a log record or a committed table knows it */
+    uint32_t lost;      /* column mask */
+    uint32_t pending;   /* rows only the log knows; and rows being written */
+    uint32_t pins;      /* reads under way */
+    uint32_t unflushed; /* column mask: written since the disk's last flush */
+    bool encoded;       /* in a table page that was written (perhaps not committed yet) */
+    bool announced;     /* a log record or a committed table knows it */
+    bool unmovable;     /* the cleaner could not read all of it */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
-    struct list runs;     /* map runs that live here */
+    struct list runs; /* map runs that live here */
     struct list freeing_link;
 };
 
@@ -77,6 +79,7 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
+    bool *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
     uint64_t uid_next;
     uint8_t *chunk_used[POOL_DISKS_MAX]; /* a byte a chunk: 0 free, 1 in use, 2 returning */
@@ -84,7 +87,7 @@ struct segment_table {
     uint32_t chunk_count[POOL_DISKS_MAX];
     uint32_t chunk_hint[POOL_DISKS_MAX];
     struct list freeing;
-    uint64_t data_live_blocks;
+    uint64_t changes; /* counts chunks taken and returned */
 };
 
 void segment_table_init(struct segment_table *table, struct pool *pool);
@@ -92,6 +95,7 @@ void segment_table_done(struct segment_table *table);
 
 /* One page's worth of slots to and from its bytes (node_blocks blocks). Decoding validates: ranges,
  * distinct disks, no chunk in two segments (invariant 11). ERR_CORRUPT, ERR_CHECKSUM. */
+enum { SEGMENT_PAGE_HEADER_BYTES = 64 }; /* in front of a page's entries */
 uint32_t segment_page_bytes(const struct segment_table *table);
 void segment_page_encode(const struct segment_table *table, uint32_t page, void *ret_bytes);
 HF_MUST_CHECK int segment_page_decode(struct segment_table *table, uint32_t page,
@@ -130,8 +134,9 @@ struct disk *segment_column_disk(const struct segment_table *table, const struct
 uint64_t segment_column_block(const struct segment_table *table, const struct segment *s,
                               uint32_t column, uint32_t block);
 
-/* Data blocks a pool of these disks can hold for a profile, by filling it greedily: the estimate
- * behind admission. Only in-sync members count. */
-uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile);
+/* Data blocks that fit into these disks' chunks (all of them, or the free ones) for a profile, by
+ * filling them greedily: the estimate behind admission. Only in-sync members count. */
+uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile,
+                               bool free_only);
 
 #endif

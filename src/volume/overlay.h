@@ -26,9 +26,9 @@ struct overlay_extent {
     uint64_t start; /* block of the volume */
     uint64_t count;
     enum overlay_kind kind;
-    uint32_t index;         /* REF */
+    uint32_t index; /* REF */
     union {
-        struct buf *buf;     /* DATA: the layer holds a reference */
+        struct buf *buf;        /* DATA: the layer holds a reference */
         struct placed_row *row; /* REF: likewise */
     };
     uint64_t offset; /* DATA: bytes */

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MPL-2.0
+/* One handler for each route, and the handlers that concern the node as a whole. */
+#include "control/api.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "control/answer.h"
+#include "control/disks.h"
+
+static int api_version(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                       struct errmsg *reterr) {
+    (void)serve;
+    (void)request;
+    (void)reterr;
+    *ret_answer =
+        json_pack("{s:s, s:s, s:i}", "name", "holdfast", "version", HOLDFAST_VERSION, "api", 1);
+    return OK;
+}
+
+/* Block devices, with the pool of ours that uses each: a node's `disk list`. */
+static int api_disks(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                     struct errmsg *reterr) {
+    struct served *pools[SERVE_POOLS_MAX];
+    uint32_t count = serve_list(serve, pools);
+    json_t *used = json_array(), *list = disks_list(), *disk;
+    size_t index;
+    (void)request;
+    (void)reterr;
+    for (uint32_t p = 0; p < count; p++) {
+        struct served_view view;
+        served_look(pools[p], &view);
+        uint32_t disks = view.snapshot == NULL ? 0 : view.snapshot->status.disk_count;
+        for (uint32_t i = 0; i < disks && i < POOL_DISKS_MAX; i++) {
+            const struct engine_disk_status *status = &view.snapshot->status.disks[i];
+            (void)json_array_append_new(
+                used, json_pack("{s:o, s:s, s:I, s:s}", "path", answer_text(status->path), "pool",
+                                view.name, "size_bytes", (json_int_t)status->size_bytes, "state",
+                                status->state == MEMBER_IN_SYNC ? "in sync" : "missing"));
+        }
+        served_view_done(&view);
+        served_unref(pools[p]);
+    }
+    json_array_foreach(list, index, disk) {
+        const char *path = json_string_value(json_object_get(disk, "path"));
+        const char *pool = "";
+        json_t *member;
+        size_t i;
+        json_array_foreach(used, i, member) {
+            if (strcmp(json_string_value(json_object_get(member, "path")), path) == 0) {
+                pool = json_string_value(json_object_get(member, "pool"));
+            }
+        }
+        (void)json_object_set_new(disk, "pool", json_string(pool));
+    }
+    *ret_answer = json_pack("{s:o, s:o}", "disks", list, "members", used);
+    return OK;
+}
+
+static void add_problem(json_t *problems, const char *pool, const char *text) {
+    (void)json_array_append_new(problems,
+                                json_pack("{s:s, s:o}", "pool", pool, "text", answer_text(text)));
+}
+
+/* A LUN that is configured but not served is an alarm: nobody else would notice. */
+static bool check_luns(struct serve *serve, const struct served_view *view, json_t *problems) {
+    bool all = true;
+    for (uint32_t i = 0; view->snapshot != NULL && i < view->snapshot->lun_count; i++) {
+        const struct lun_record *lun = &view->snapshot->luns[i];
+        if (view->stage == SERVED_RUNNING &&
+            !targets_serves(serve_targets(serve), view->name, lun->name)) {
+            char text[256];
+            (void)snprintf(text, sizeof(text),
+                           "LUN %s is configured but not served; the log says why", lun->name);
+            add_problem(problems, view->name, text);
+            all = false;
+        }
+    }
+    return all;
+}
+
+static const char *const severities[] = {"ok", "busy", "degraded", "failed"};
+
+static int severity(const char *health) {
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(health, severities[i]) == 0) {
+            return i;
+        }
+    }
+    return 3;
+}
+
+static int api_health(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                      struct errmsg *reterr) {
+    struct served *pools[SERVE_POOLS_MAX];
+    uint32_t count = serve_list(serve, pools);
+    json_t *list = json_array(), *problems = json_array();
+    int worst = 0;
+    (void)request;
+    (void)reterr;
+    if (!serve_is_ready(serve)) {
+        add_problem(problems, "", "the service is starting: pools are being imported");
+        worst = 1;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct served_view view;
+        char advice[512];
+        served_look(pools[i], &view);
+        int health = severity(api_pool_health(&view, advice, sizeof(advice)));
+        if (health > 0) {
+            add_problem(problems, view.name, advice);
+        }
+        if (!check_luns(serve, &view, problems) && health < 2) {
+            health = 2;
+        }
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s}", "name", view.name, "health", severities[health]));
+        worst = health > worst ? health : worst;
+        served_view_done(&view);
+        served_unref(pools[i]);
+    }
+    *ret_answer = json_pack("{s:s, s:o, s:o}", "health", severities[worst], "pools", list,
+                            "problems", problems);
+    return OK;
+}
+
+static api_fn *const handlers[ROUTE_COUNT] = {
+    [ROUTE_VERSION] = api_version,
+    [ROUTE_HEALTH] = api_health,
+    [ROUTE_DISKS] = api_disks,
+    [ROUTE_IMPORTABLE] = api_importable,
+    [ROUTE_IMPORTABLE_IN] = api_importable,
+    [ROUTE_POOLS] = api_pools,
+    [ROUTE_POOL_CREATE] = api_pool_create,
+    [ROUTE_POOL_STATUS] = api_pool_status,
+    [ROUTE_POOL_DESTROY] = api_pool_destroy,
+    [ROUTE_POOL_IMPORT] = api_pool_import,
+    [ROUTE_POOL_EXPORT] = api_pool_export,
+    [ROUTE_VOLUMES] = api_volumes,
+    [ROUTE_VOLUME_CREATE] = api_volume_create,
+    [ROUTE_VOLUME] = api_volume,
+    [ROUTE_VOLUME_RESIZE] = api_volume_resize,
+    [ROUTE_VOLUME_DELETE] = api_volume_delete,
+    [ROUTE_LUNS_ALL] = api_luns,
+    [ROUTE_LUNS] = api_luns,
+    [ROUTE_LUN_CREATE] = api_lun_create,
+    [ROUTE_LUN_DELETE] = api_lun_delete,
+};
+
+int api_answer(struct serve *serve, const char *method, const char *path, const char *body,
+               size_t length, unsigned *ret_status, json_t **ret_answer, struct errmsg *reterr) {
+    struct api_request request;
+    json_t *answer = NULL;
+    int error = routes_parse(method, path, body, length, &request, reterr);
+    if (error != OK) {
+        return error;
+    }
+    error = handlers[request.route->id](serve, &request, &answer, reterr);
+    if (error == OK) {
+        ASSERT(answer != NULL);
+        *ret_status = request.route->status;
+        *ret_answer = answer;
+    }
+    api_request_done(&request);
+    return error;
+}

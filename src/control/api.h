@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The handlers behind the routes: a request in, one JSON object out. */
+#ifndef HOLDFAST_CONTROL_API_H
+#define HOLDFAST_CONTROL_API_H
+
+#include "control/routes.h"
+#include "control/serve.h"
+
+/* Any thread that may wait. On success the status and the answer (the caller's to json_decref). */
+HF_MUST_CHECK int api_answer(struct serve *serve, const char *method, const char *path,
+                             const char *body, size_t length, unsigned *ret_status,
+                             json_t **ret_answer, struct errmsg *reterr);
+
+typedef int api_fn(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                   struct errmsg *reterr);
+
+/* api_pool.c */
+api_fn api_pools, api_pool_create, api_pool_status, api_pool_destroy, api_pool_import,
+    api_pool_export, api_importable;
+/* The pool as `pool status` shows it. */
+json_t *api_pool_json(const struct served_view *view);
+const char *api_pool_health(const struct served_view *view, char *ret_advice, size_t advice_bytes);
+
+/* api_volume.c */
+api_fn api_volumes, api_volume, api_volume_create, api_volume_resize, api_volume_delete;
+
+/* api_lun.c */
+api_fn api_luns, api_lun_create, api_lun_delete;
+
+/* A uuid in its usual form; `text` holds 37 characters. */
+void api_uuid_text(const struct uuid *uuid, char ret_text[37]);
+
+#endif

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MPL-2.0
+/* LUNs: records of a pool, and what is served of them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "control/answer.h"
+#include "control/api.h"
+
+static const struct volume_info *find_volume(const struct served_snapshot *snapshot,
+                                             const char *name) {
+    for (uint32_t i = 0; snapshot != NULL && i < snapshot->volume_count; i++) {
+        if (strcmp(snapshot->volumes[i].name, name) == 0 && !snapshot->volumes[i].deleting) {
+            return &snapshot->volumes[i];
+        }
+    }
+    return NULL;
+}
+
+static json_t *lun_json(struct serve *serve, const struct served_view *view,
+                        const struct lun_record *lun) {
+    const struct volume_info *volume = find_volume(view->snapshot, lun->volume);
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:i, s:b, s:o}", "pool", view->name, "name",
+                     lun->name, "volume", lun->volume, "target", lun->target, "lun",
+                     (int)lun->number, "size_bytes",
+                     (json_int_t)(volume != NULL ? volume->size_bytes : 0), "block_bytes",
+                     (int)(volume != NULL ? volume->block_bytes : 0), "served",
+                     (int)targets_serves(serve_targets(serve), view->name, lun->name), "portals",
+                     targets_portals(serve_targets(serve)));
+}
+
+static void append_luns(struct serve *serve, struct served *served, json_t *list) {
+    struct served_view view;
+    served_look(served, &view);
+    for (uint32_t i = 0; view.snapshot != NULL && i < view.snapshot->lun_count; i++) {
+        (void)json_array_append_new(list, lun_json(serve, &view, &view.snapshot->luns[i]));
+    }
+    served_view_done(&view);
+}
+
+int api_luns(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+             struct errmsg *reterr) {
+    json_t *list = json_array();
+    if (request->pool[0] != '\0') {
+        struct served *served = serve_find(serve, request->pool, reterr);
+        if (served == NULL) {
+            json_decref(list);
+            return ERR_NOT_FOUND;
+        }
+        append_luns(serve, served, list);
+        served_unref(served);
+    } else {
+        struct served *pools[SERVE_POOLS_MAX];
+        uint32_t count = serve_list(serve, pools);
+        for (uint32_t i = 0; i < count; i++) {
+            append_luns(serve, pools[i], list);
+            served_unref(pools[i]);
+        }
+    }
+    *ret_answer = json_pack("{s:o}", "luns", list);
+    return OK;
+}
+
+/* ---- create ---- */
+
+/* Fills in what the request leaves out, and refuses what does not go together. */
+static int complete_record(const struct api_request *request, const struct served_view *view,
+                           struct lun_record *ret_record, struct errmsg *reterr) {
+    const json_t *body = request->body;
+    const struct served_snapshot *snapshot = view->snapshot;
+    struct lun_record record = {0};
+    const char *volume = schema_text(body, "volume", "");
+    (void)snprintf(record.volume, sizeof(record.volume), "%s", volume);
+    (void)snprintf(record.name, sizeof(record.name), "%s", schema_text(body, "name", volume));
+    const char *target = schema_text(body, "target", NULL);
+    if (target != NULL) {
+        (void)snprintf(record.target, sizeof(record.target), "%s", target);
+    } else {
+        lun_default_target(request->pool, record.target);
+    }
+    if (find_volume(snapshot, volume) == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND,
+                          "pool %s has no volume %s; create it first (holdfast volume create %s/%s "
+                          "--size …)",
+                          request->pool, volume, request->pool, volume);
+    }
+    bool taken[LUN_NUMBER_MAX + 1] = {false};
+    for (uint32_t i = 0; i < snapshot->lun_count; i++) {
+        const struct lun_record *other = &snapshot->luns[i];
+        if (strcmp(other->name, record.name) == 0) {
+            return errmsg_set(reterr, ERR_EXISTS,
+                              "pool %s has a LUN %s already; choose another --name", request->pool,
+                              record.name);
+        }
+        taken[other->number] |= strcmp(other->target, record.target) == 0;
+    }
+    uint64_t number = schema_uint(body, "lun", LUN_NUMBER_MAX + 1);
+    if (number <= LUN_NUMBER_MAX && taken[number]) {
+        return errmsg_set(reterr, ERR_EXISTS, "target %s has a LUN number %u already",
+                          record.target, (unsigned)number);
+    }
+    for (uint32_t free = 0; number > LUN_NUMBER_MAX && free <= LUN_NUMBER_MAX; free++) {
+        number = taken[free] ? number : free;
+    }
+    if (number > LUN_NUMBER_MAX) {
+        return errmsg_set(reterr, ERR_LIMIT, "target %s has %d LUNs, which is all it may have",
+                          record.target, LUN_NUMBER_MAX + 1);
+    }
+    record.number = (uint32_t)number;
+    *ret_record = record;
+    return OK;
+}
+
+struct change {
+    const char *name;
+    const char *blob; /* NULL: delete */
+    struct errmsg *reterr;
+    int result;
+};
+
+static void change_on_loop(struct engine *engine, void *arg) {
+    struct change *change = arg;
+    change->result =
+        change->blob != NULL
+            ? engine_config_set(engine, LUN_RECORD_KIND, change->name, change->blob,
+                                (uint32_t)strlen(change->blob), change->reterr)
+            : engine_config_delete(engine, LUN_RECORD_KIND, change->name, change->reterr);
+}
+
+/* Serves first and records then: a record that cannot be served is never made. */
+static int create(struct serve *serve, struct served *served, const struct api_request *request,
+                  struct lun_record *ret_record, struct errmsg *reterr) {
+    struct served_view view;
+    served_look(served, &view);
+    int error =
+        view.snapshot == NULL || view.stale
+            ? errmsg_set(reterr, ERR_AGAIN, "pool %s does not answer just now", request->pool)
+            : complete_record(request, &view, ret_record, reterr);
+    if (error == OK) {
+        error = targets_add(serve_targets(serve), request->pool, ret_record,
+                            find_volume(view.snapshot, ret_record->volume), served_door(served),
+                            reterr);
+    }
+    served_view_done(&view);
+    if (error != OK) {
+        return error;
+    }
+    char *blob = lun_record_encode(ret_record);
+    struct change change = {.name = ret_record->name, .blob = blob, .reterr = reterr};
+    served_change(served, change_on_loop, &change);
+    mem_free(blob);
+    if (change.result != OK) {
+        targets_remove(serve_targets(serve), request->pool, ret_record->name);
+    }
+    return change.result;
+}
+
+int api_lun_create(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                   struct errmsg *reterr) {
+    struct served *served = serve_find(serve, request->pool, reterr);
+    if (served == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    struct lun_record record;
+    int error = served_change_begin(served, "create a LUN", reterr);
+    if (error == OK) {
+        error = create(serve, served, request, &record, reterr);
+        served_change_end(served);
+    }
+    if (error == OK) {
+        struct served_view view;
+        served_look(served, &view);
+        *ret_answer = lun_json(serve, &view, &record);
+        served_view_done(&view);
+    }
+    served_unref(served);
+    return error;
+}
+
+int api_lun_delete(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                   struct errmsg *reterr) {
+    struct served *served = serve_find(serve, request->pool, reterr);
+    if (served == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    struct change change = {.name = request->name, .reterr = reterr};
+    int error = served_change_begin(served, "delete a LUN", reterr);
+    if (error == OK) {
+        served_change(served, change_on_loop, &change);
+        error = change.result;
+        if (error == OK) {
+            targets_remove(serve_targets(serve), request->pool, request->name);
+        }
+        served_change_end(served);
+    }
+    served_unref(served);
+    if (error == OK) {
+        *ret_answer = json_pack("{s:s}", "deleted", request->name);
+    }
+    return error;
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MPL-2.0
+#include "control/routes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "format/layout.h"
+
+#define MIB (1ull << 20)
+#define TIB (1ull << 40)
+
+static const struct field fields_none[] = {{NULL}};
+
+static const struct field fields_paths[] = {{"paths", FIELD_PATHS, true, 1, 256}, {NULL}};
+
+static const struct field fields_pool_create[] = {
+    {"name", FIELD_NAME, true},
+    {"disks", FIELD_PATHS, false, 1, POOL_DISKS_MAX}, /* block devices, or files that exist */
+    {"files", FIELD_PATHS, false, 1, POOL_DISKS_MAX}, /* made sparse when they do not exist */
+    {"file_size_bytes", FIELD_SIZE, false, 16 * MIB, 1024 * TIB},
+    {"force", FIELD_BOOL, false},
+    {NULL}};
+
+static const struct field fields_pool_destroy[] = {{"confirm", FIELD_NAME, true}, {NULL}};
+
+static const struct field fields_pool_import[] = {{"paths", FIELD_PATHS, false, 1, 256},
+                                                  {"force_quorum", FIELD_BOOL, false},
+                                                  {"force_host", FIELD_BOOL, false},
+                                                  {"force_data_loss", FIELD_BOOL, false},
+                                                  {NULL}};
+
+static const struct field fields_volume_create[] = {
+    {"name", FIELD_NAME, true},
+    {"size_bytes", FIELD_SIZE, true, 1 * MIB, 64 * TIB},
+    {"profile", FIELD_PROFILE, false},
+    {"block_bytes", FIELD_UINT, false, 512, 4096},
+    {"thick", FIELD_BOOL, false},
+    {"sync_standard", FIELD_BOOL, false},
+    {NULL}};
+
+static const struct field fields_volume_resize[] = {
+    {"size_bytes", FIELD_SIZE, true, 1 * MIB, 64 * TIB}, {NULL}};
+
+static const struct field fields_lun_create[] = {{"volume", FIELD_NAME, true},
+                                                 {"name", FIELD_NAME, false},
+                                                 {"target", FIELD_IQN, false},
+                                                 {"lun", FIELD_UINT, false, 0, 255},
+                                                 {NULL}};
+
+#define POOL "/v1/pools/{pool}"
+
+const struct route routes[ROUTE_COUNT] = {
+    {ROUTE_VERSION, "GET", "/v1/version", fields_none, 200},
+    {ROUTE_HEALTH, "GET", "/v1/health", fields_none, 200},
+    {ROUTE_DISKS, "GET", "/v1/disks", fields_none, 200},
+    {ROUTE_IMPORTABLE, "GET", "/v1/importable", fields_none, 200},
+    {ROUTE_IMPORTABLE_IN, "POST", "/v1/importable", fields_paths, 200},
+    {ROUTE_POOLS, "GET", "/v1/pools", fields_none, 200},
+    {ROUTE_POOL_CREATE, "POST", "/v1/pools", fields_pool_create, 201},
+    {ROUTE_POOL_STATUS, "GET", POOL, fields_none, 200},
+    {ROUTE_POOL_DESTROY, "DELETE", POOL, fields_pool_destroy, 200},
+    {ROUTE_POOL_IMPORT, "POST", POOL "/import", fields_pool_import, 200},
+    {ROUTE_POOL_EXPORT, "POST", POOL "/export", fields_none, 200},
+    {ROUTE_VOLUMES, "GET", POOL "/volumes", fields_none, 200},
+    {ROUTE_VOLUME_CREATE, "POST", POOL "/volumes", fields_volume_create, 201},
+    {ROUTE_VOLUME, "GET", POOL "/volumes/{name}", fields_none, 200},
+    {ROUTE_VOLUME_RESIZE, "PATCH", POOL "/volumes/{name}", fields_volume_resize, 200},
+    {ROUTE_VOLUME_DELETE, "DELETE", POOL "/volumes/{name}", fields_none, 200},
+    {ROUTE_LUNS_ALL, "GET", "/v1/luns", fields_none, 200},
+    {ROUTE_LUNS, "GET", POOL "/luns", fields_none, 200},
+    {ROUTE_LUN_CREATE, "POST", POOL "/luns", fields_lun_create, 201},
+    {ROUTE_LUN_DELETE, "DELETE", POOL "/luns/{name}", fields_none, 200},
+};
+
+/* One path element up to the next '/', without it. */
+static size_t element(const char *path) {
+    return strcspn(path, "/");
+}
+
+/* Whether `path` has the form of `pattern`; the names it has in the pattern's braces. A name that
+ * is none (too long, odd characters) matches here and is refused by the caller, in words. */
+static bool path_matches(const char *pattern, const char *path, const char *ret_name[2],
+                         size_t ret_length[2]) {
+    ret_name[0] = ret_name[1] = NULL;
+    while (*pattern == '/' && *path == '/') {
+        pattern++;
+        path++;
+        size_t want = element(pattern), have = element(path);
+        if (*pattern == '{') {
+            int which = pattern[1] == 'p' ? 0 : 1;
+            ret_name[which] = path;
+            ret_length[which] = have;
+        } else if (want != have || memcmp(pattern, path, have) != 0) {
+            return false;
+        }
+        pattern += want;
+        path += have;
+    }
+    return *pattern == '\0' && *path == '\0';
+}
+
+static int take_name(const char *what, const char *name, size_t length, char ret_name[64],
+                     struct errmsg *reterr) {
+    char copy[64] = "";
+    if (length < sizeof(copy)) {
+        memcpy(copy, name, length);
+        copy[length] = '\0';
+    }
+    if (!schema_name_is_valid(copy)) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "the path does not name a %s: a name is a letter, then up to 62 letters, "
+                          "digits, '.', '_' or '-'",
+                          what);
+    }
+    memcpy(ret_name, copy, sizeof(copy));
+    return OK;
+}
+
+static int refuse_path(const char *path, const char *method, const char *allowed,
+                       struct errmsg *reterr) {
+    if (allowed[0] != '\0') {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "%.100s knows %s, not %.16s", path, allowed,
+                          method);
+    }
+    return errmsg_set(reterr, ERR_NOT_FOUND,
+                      "the API has nothing at %.100s (see holdfast-api(7) for what it has)", path);
+}
+
+int routes_parse(const char *method, const char *path, const char *body, size_t length,
+                 struct api_request *ret_request, struct errmsg *reterr) {
+    if (length > ROUTE_BODY_MAX || strlen(path) > ROUTE_PATH_MAX) {
+        return errmsg_set(reterr, ERR_LIMIT,
+                          "the request is too large (body at most %d bytes, path at most %d)",
+                          ROUTE_BODY_MAX, ROUTE_PATH_MAX);
+    }
+    char allowed[64] = "";
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        const struct route *route = &routes[i];
+        struct api_request request = {.route = route};
+        const char *name[2];
+        size_t name_length[2];
+        if (!path_matches(route->path, path, name, name_length)) {
+            continue;
+        }
+        if (strcmp(route->method, method) != 0) {
+            size_t used = strlen(allowed);
+            (void)snprintf(allowed + used, sizeof(allowed) - used, "%s%s", used > 0 ? ", " : "",
+                           route->method);
+            continue;
+        }
+        int error = OK;
+        if (name[0] != NULL) {
+            error = take_name("pool", name[0], name_length[0], request.pool, reterr);
+        }
+        if (error == OK && name[1] != NULL) {
+            error = take_name(strstr(route->path, "luns") != NULL ? "LUN" : "volume", name[1],
+                              name_length[1], request.name, reterr);
+        }
+        if (error == OK) {
+            error = schema_parse(route->fields, body, length, &request.body, reterr);
+        }
+        if (error == OK) {
+            *ret_request = request;
+        }
+        return error;
+    }
+    return refuse_path(path, method, allowed, reterr);
+}
+
+void api_request_done(struct api_request *request) {
+    json_decref(request->body);
+    request->body = NULL;
+}

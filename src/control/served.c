@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: MPL-2.0
+/* See served.h for who may do what from which thread. The stages:
+ *
+ *   IMPORTING ──► RUNNING ──► CLOSING ──► CLOSED
+ *       └───────► FAILED
+ *
+ * The engine pointer is set by the import fiber and cleared by the close fiber, both on the loop;
+ * it is valid for every fiber and task of the loop while the stage is RUNNING. */
+#include "control/served.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "control/log.h"
+#include "control/loop.h"
+#include "control/watch.h"
+
+struct served {
+    char name[64];
+    struct loop loop;
+    struct served_import_options import; /* paths are ours */
+    atomic_uint refs;
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    enum served_stage stage;
+    char progress[64];
+    uint32_t percent;
+    struct errmsg failure;
+    struct served_snapshot *latest;
+    bool look_pending; /* the look task is queued or running */
+    uint64_t looks;    /* finished */
+    bool changing;
+    char changing_what[96];
+    uint64_t changing_since_ns;
+    bool close_exported;
+    uint64_t close_deadline_ns;
+
+    /* the loop's alone */
+    struct engine *engine;
+    struct watch *watch;
+    struct env_timer tick;
+    struct env_task import_task, look_task, close_task;
+};
+
+uint64_t served_now_ns(void) {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* Waits on `changed` with the lock held; false when `at_ns` has passed. */
+static bool wait_until(struct served *served, uint64_t at_ns) {
+    struct timespec ts = {.tv_sec = (time_t)(at_ns / NS_PER_S),
+                          .tv_nsec = (long)(at_ns % NS_PER_S)};
+    return pthread_cond_timedwait(&served->changed, &served->lock, &ts) == 0 ||
+           served_now_ns() < at_ns;
+}
+
+static void set_stage(struct served *served, enum served_stage stage,
+                      const struct errmsg *failure) {
+    pthread_mutex_lock(&served->lock);
+    served->stage = stage;
+    if (failure != NULL) {
+        served->failure = *failure;
+    }
+    pthread_cond_broadcast(&served->changed);
+    pthread_mutex_unlock(&served->lock);
+}
+
+/* ---- snapshots ---- */
+
+static void snapshot_unref(struct served_snapshot *snapshot) {
+    if (snapshot != NULL && atomic_fetch_sub(&snapshot->refs, 1) == 1) {
+        mem_free(snapshot->volumes);
+        mem_free(snapshot->luns);
+        mem_free(snapshot);
+    }
+}
+
+static void collect_lun(void *ctx, const char *kind, const char *id, const void *blob,
+                        uint32_t bytes) {
+    struct served_snapshot *snapshot = ctx;
+    (void)kind;
+    struct lun_record record;
+    struct errmsg why = {0};
+    if (lun_record_decode(id, blob, bytes, &record, &why) != OK) {
+        size_t used = strlen(snapshot->bad_records);
+        (void)snprintf(snapshot->bad_records + used, sizeof(snapshot->bad_records) - used, "%s%s",
+                       used > 0 ? "; " : "", why.text);
+        return;
+    }
+    size_t count = snapshot->lun_count + 1;
+    snapshot->luns = mem_realloc(snapshot->luns, count * sizeof(record));
+    snapshot->luns[snapshot->lun_count++] = record;
+}
+
+/* On the loop, engine there. */
+static void take_snapshot(struct served *served) {
+    struct served_snapshot *snapshot = MEM_NEW(struct served_snapshot);
+    atomic_init(&snapshot->refs, 1);
+    engine_status(served->engine, &snapshot->status);
+    engine_volume_list(served->engine, &snapshot->volumes, &snapshot->volume_count);
+    engine_config_each(served->engine, LUN_RECORD_KIND, collect_lun, snapshot);
+    for (uint32_t i = 0; i < snapshot->status.disk_count && i < POOL_DISKS_MAX; i++) {
+        watch_problem(served->watch, snapshot->status.disks[i].path, snapshot->probe[i],
+                      sizeof(snapshot->probe[i]));
+    }
+    snapshot->at_ns = served_now_ns();
+    pthread_mutex_lock(&served->lock);
+    struct served_snapshot *previous = served->latest;
+    served->latest = snapshot;
+    pthread_mutex_unlock(&served->lock);
+    snapshot_unref(previous);
+}
+
+static void look_run(struct env_task *task) {
+    struct served *served = CONTAINER_OF(task, struct served, look_task);
+    if (served->engine != NULL) {
+        take_snapshot(served);
+    }
+    pthread_mutex_lock(&served->lock);
+    served->look_pending = false;
+    served->looks++;
+    pthread_cond_broadcast(&served->changed);
+    pthread_mutex_unlock(&served->lock);
+}
+
+void served_look(struct served *served, struct served_view *ret_view) {
+    uint64_t deadline = served_now_ns() + (uint64_t)SERVED_LOOK_WAIT_MS * NS_PER_MS;
+    memset(ret_view, 0, sizeof(*ret_view));
+    pthread_mutex_lock(&served->lock);
+    if (served->stage == SERVED_RUNNING) {
+        /* A look that runs right now began after whatever this thread did last on the loop: the
+         * loop does one thing at a time. So it is fresh enough. */
+        uint64_t before = served->looks;
+        if (!served->look_pending) {
+            served->look_pending = true;
+            env_post(served->loop.env, &served->look_task);
+        }
+        while (served->looks == before && wait_until(served, deadline)) {
+        }
+        ret_view->stale = served->looks == before;
+    }
+    memcpy(ret_view->name, served->name, sizeof(ret_view->name));
+    ret_view->stage = served->stage;
+    memcpy(ret_view->progress, served->progress, sizeof(ret_view->progress));
+    ret_view->percent = served->percent;
+    ret_view->failure = served->failure;
+    if (served->latest != NULL) {
+        ret_view->snapshot = served->latest;
+        atomic_fetch_add(&served->latest->refs, 1);
+        ret_view->age_ms = (served_now_ns() - served->latest->at_ns) / NS_PER_MS;
+    }
+    pthread_mutex_unlock(&served->lock);
+}
+
+void served_view_done(struct served_view *view) {
+    snapshot_unref(view->snapshot);
+    view->snapshot = NULL;
+}
+
+/* ---- what changed since the last look goes to the log, once ---- */
+
+static const char *state_text(const struct engine_disk_status *disk) {
+    return disk->state == MEMBER_IN_SYNC ? (disk->present ? "in sync" : "absent") : "missing";
+}
+
+static void log_disk_changes(const struct served *served, const struct served_snapshot *was,
+                             const struct served_snapshot *is, uint32_t i) {
+    const struct engine_disk_status *now = &is->status.disks[i];
+    const struct engine_disk_status *then =
+        was != NULL && i < was->status.disk_count ? &was->status.disks[i] : NULL;
+    bool healthy = now->state == MEMBER_IN_SYNC && now->present;
+    if (then == NULL ? !healthy
+                     : now->state != then->state || now->present != then->present ||
+                           strcmp(now->why, then->why) != 0) {
+        log_line("pool %s: disk %u (%s) is %s%s%s", served->name, now->member, now->path,
+                 state_text(now), now->why[0] != '\0' ? ": " : "", now->why);
+    }
+    const char *probe_then = was != NULL && i < was->status.disk_count ? was->probe[i] : "";
+    if (strcmp(is->probe[i], probe_then) != 0) {
+        log_line("pool %s: disk %u: %s", served->name, now->member,
+                 is->probe[i][0] != '\0' ? is->probe[i] : "its path is as it should be again");
+    }
+    uint64_t events_then = then == NULL ? 0 : then->counters.event_count;
+    uint64_t fresh = now->counters.event_count - events_then;
+    for (uint64_t k = fresh > 3 ? fresh - 3 : 0; k < fresh; k++) { /* more are in the status */
+        const struct disk_event *event =
+            &now->counters.events[(events_then + k) % DISK_EVENTS_KEPT];
+        log_line("pool %s: disk %u (%s): %s", served->name, now->member, now->path, event->text);
+    }
+}
+
+static void log_changes(const struct served *served, const struct served_snapshot *was,
+                        const struct served_snapshot *is) {
+    const char *health_then = was == NULL ? "ok" : was->status.health;
+    const char *advice_then = was == NULL ? "" : was->status.advice;
+    if (strcmp(is->status.health, health_then) != 0 ||
+        strcmp(is->status.advice, advice_then) != 0) {
+        log_line("pool %s: %s%s%s", served->name, is->status.health,
+                 is->status.advice[0] != '\0' ? ": " : "", is->status.advice);
+    }
+    if (is->bad_records[0] != '\0' &&
+        (was == NULL || strcmp(was->bad_records, is->bad_records) != 0)) {
+        log_line("pool %s: %s", served->name, is->bad_records);
+    }
+    for (uint32_t i = 0; i < is->status.disk_count && i < POOL_DISKS_MAX; i++) {
+        log_disk_changes(served, was, is, i);
+    }
+}
+
+/* Every SERVED_TICK_MS on the loop: looks whether the disks' paths are still what they were. The
+ * lock need not be held to read `latest`, for only this thread replaces it. */
+static void tick_run(struct env_timer *timer) {
+    struct served *served = CONTAINER_OF(timer, struct served, tick);
+    struct served_snapshot *was = served->latest;
+    if (was != NULL) {
+        atomic_fetch_add(&was->refs, 1);
+    }
+    watch_probe(served->watch);
+    take_snapshot(served);
+    log_changes(served, was, served->latest);
+    snapshot_unref(was);
+    env_timer_arm(served->loop.env, &served->tick,
+                  env_now_ns(served->loop.env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
+}
+
+/* ---- import ---- */
+
+static void import_progress(void *owner, const char *stage, uint32_t percent) {
+    struct served *served = owner;
+    pthread_mutex_lock(&served->lock);
+    (void)snprintf(served->progress, sizeof(served->progress), "%s", stage);
+    served->percent = percent;
+    pthread_mutex_unlock(&served->lock);
+}
+
+static void import_fiber(void *arg) {
+    struct served *served = arg;
+    const struct served_import_options *import = &served->import;
+    struct engine_import_options options = {
+        .pool = {.name = served->name,
+                 .paths = import->paths,
+                 .path_count = import->path_count,
+                 .force_quorum = import->force_quorum,
+                 .force_host = import->force_host},
+        .limits = import->limits,
+        .force_data_loss = import->force_data_loss,
+    };
+    struct engine *engine = NULL;
+    struct errmsg failure = {0};
+    int error =
+        engine_import(served->loop.env, &options, import_progress, served, &engine, &failure);
+    if (error != OK) {
+        (void)errmsg_set(&failure, error, "%s", error_text(error));
+        set_stage(served, SERVED_FAILED, &failure);
+        return;
+    }
+    served->engine = engine;
+    served->watch = watch_new(served->loop.env);
+    take_snapshot(served);
+    struct served_snapshot *first = served->latest;
+    for (uint32_t i = 0; i < first->status.disk_count && i < POOL_DISKS_MAX; i++) {
+        if (first->status.disks[i].present) {
+            watch_add(served->watch, first->status.disks[i].path);
+        }
+    }
+    log_changes(served, NULL, first);
+    env_timer_arm(served->loop.env, &served->tick,
+                  env_now_ns(served->loop.env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
+    set_stage(served, SERVED_RUNNING, NULL);
+}
+
+static void import_run(struct env_task *task) {
+    struct served *served = CONTAINER_OF(task, struct served, import_task);
+    fiber_start(served->loop.env, import_fiber, served);
+}
+
+static void copy_paths(struct served_import_options *import) {
+    const char **paths = MEM_NEW_ARRAY(const char *, import->path_count + 1);
+    for (uint32_t i = 0; i < import->path_count; i++) {
+        paths[i] = mem_strdup(import->paths[i]);
+    }
+    import->paths = paths;
+}
+
+static void close_run(struct env_task *task);
+
+int served_start(const char *name, const char *state_dir,
+                 const struct served_import_options *options, struct served **ret_served,
+                 struct errmsg *reterr) {
+    struct served *served = MEM_NEW(struct served);
+    atomic_init(&served->refs, 1);
+    (void)snprintf(served->name, sizeof(served->name), "%s", name);
+    served->import = *options;
+    copy_paths(&served->import);
+    pthread_condattr_t attributes;
+    ASSERT(pthread_mutex_init(&served->lock, NULL) == 0);
+    ASSERT(pthread_condattr_init(&attributes) == 0);
+    ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    ASSERT(pthread_cond_init(&served->changed, &attributes) == 0);
+    (void)pthread_condattr_destroy(&attributes);
+    served->import_task.run = import_run;
+    served->look_task.run = look_run;
+    served->close_task.run = close_run;
+    served->tick.fire = tick_run;
+    char thread_name[16];
+    (void)snprintf(thread_name, sizeof(thread_name), "pool-%.10s", name);
+    int error = loop_start(&served->loop, thread_name, state_dir, reterr);
+    if (error != OK) {
+        served_unref(served);
+        return error;
+    }
+    env_post(served->loop.env, &served->import_task);
+    *ret_served = served;
+    return OK;
+}
+
+int served_wait_import(struct served *served, struct errmsg *reterr) {
+    pthread_mutex_lock(&served->lock);
+    while (served->stage == SERVED_IMPORTING) {
+        (void)pthread_cond_wait(&served->changed, &served->lock);
+    }
+    int error = served->stage == SERVED_FAILED ? served->failure.code : OK;
+    if (error != OK) {
+        (void)errmsg_set(reterr, error, "%s", served->failure.text);
+    }
+    pthread_mutex_unlock(&served->lock);
+    return error;
+}
+
+struct served *served_ref(struct served *served) {
+    atomic_fetch_add(&served->refs, 1);
+    return served;
+}
+
+void served_unref(struct served *served) {
+    if (served == NULL || atomic_fetch_sub(&served->refs, 1) != 1) {
+        return;
+    }
+    ASSERT(served->engine == NULL);
+    loop_stop(&served->loop);
+    snapshot_unref(served->latest);
+    for (uint32_t i = 0; i < served->import.path_count; i++) {
+        mem_free((void *)served->import.paths[i]);
+    }
+    mem_free((void *)served->import.paths);
+    (void)pthread_cond_destroy(&served->changed);
+    (void)pthread_mutex_destroy(&served->lock);
+    mem_free(served);
+}
+
+const char *served_name(const struct served *served) {
+    return served->name;
+}
+
+/* ---- changes ---- */
+
+static int refuse_stage(const struct served *served, struct errmsg *reterr) {
+    switch (served->stage) {
+    case SERVED_IMPORTING:
+        return errmsg_set(reterr, ERR_BUSY,
+                          "pool %s is still being imported; try again when its status says so",
+                          served->name);
+    case SERVED_FAILED:
+        return errmsg_set(reterr, ERR_NOT_FOUND, "pool %s could not be imported: %.400s",
+                          served->name, served->failure.text);
+    default:
+        return errmsg_set(reterr, ERR_SHUTDOWN, "pool %s is being closed", served->name);
+    }
+}
+
+int served_change_begin(struct served *served, const char *what, struct errmsg *reterr) {
+    uint64_t deadline = served_now_ns() + (uint64_t)SERVED_CHANGE_WAIT_MS * NS_PER_MS;
+    pthread_mutex_lock(&served->lock);
+    int error = OK;
+    while (served->stage == SERVED_RUNNING && served->changing && wait_until(served, deadline)) {
+    }
+    if (served->stage != SERVED_RUNNING) {
+        error = refuse_stage(served, reterr);
+    } else if (served->changing) {
+        error = errmsg_set(
+            reterr, ERR_BUSY,
+            "pool %s is occupied with another change (%s, for %u s); try again when it is done",
+            served->name, served->changing_what,
+            (unsigned)((served_now_ns() - served->changing_since_ns) / NS_PER_S));
+    } else {
+        served->changing = true;
+        served->changing_since_ns = served_now_ns();
+        (void)snprintf(served->changing_what, sizeof(served->changing_what), "%s", what);
+    }
+    pthread_mutex_unlock(&served->lock);
+    return error;
+}
+
+void served_change_end(struct served *served) {
+    pthread_mutex_lock(&served->lock);
+    ASSERT(served->changing);
+    served->changing = false;
+    pthread_cond_broadcast(&served->changed);
+    pthread_mutex_unlock(&served->lock);
+}
+
+struct change {
+    struct served *served;
+    void (*fn)(struct engine *engine, void *arg);
+    void *arg;
+};
+
+static void change_fiber(void *arg) {
+    struct change *change = arg;
+    ASSERT(change->served->engine != NULL);
+    change->fn(change->served->engine, change->arg);
+}
+
+void served_change(struct served *served, void (*fn)(struct engine *engine, void *arg), void *arg) {
+    struct change change = {.served = served, .fn = fn, .arg = arg};
+    fiber_call(served->loop.env, change_fiber, &change);
+}
+
+static void door_of(struct engine *engine, void *arg) {
+    *(struct volume_door **)arg = engine_door(engine);
+}
+
+struct volume_door *served_door(struct served *served) {
+    struct volume_door *door = NULL;
+    served_change(served, door_of, &door);
+    return door;
+}
+
+/* ---- close ---- */
+
+static void close_fiber(void *arg) {
+    struct served *served = arg;
+    struct errmsg failure = {0};
+    env_timer_cancel(served->loop.env, &served->tick);
+    watch_free(served->watch);
+    served->watch = NULL;
+    struct engine *engine = served->engine;
+    served->engine = NULL; /* looks see that there is nothing to see any more */
+    int error = engine_close(engine, served->close_exported, served->close_deadline_ns, &failure);
+    if (error != OK) {
+        (void)errmsg_set(&failure, error, "%s", error_text(error));
+    }
+    set_stage(served, SERVED_CLOSED, &failure);
+}
+
+static void close_run(struct env_task *task) {
+    struct served *served = CONTAINER_OF(task, struct served, close_task);
+    fiber_start(served->loop.env, close_fiber, served);
+}
+
+int served_close(struct served *served, bool exported, uint64_t deadline_ns,
+                 struct errmsg *reterr) {
+    uint64_t give_up = deadline_ns + NS_PER_S;
+    pthread_mutex_lock(&served->lock);
+    while (served->stage == SERVED_IMPORTING && wait_until(served, give_up)) {
+    }
+    if (served->stage == SERVED_RUNNING) {
+        served->stage = SERVED_CLOSING; /* from here on no change begins */
+        served->close_exported = exported;
+        served->close_deadline_ns = deadline_ns;
+        pthread_cond_broadcast(&served->changed);
+        while (!exported && served->changing && wait_until(served, give_up)) {
+        }
+        if (exported || !served->changing) {
+            env_post(served->loop.env, &served->close_task);
+        }
+    }
+    while (served->stage == SERVED_CLOSING && wait_until(served, give_up)) {
+    }
+    int error = OK;
+    if (served->stage == SERVED_CLOSED && served->failure.code != OK) {
+        error = errmsg_set(reterr, served->failure.code, "pool %s: %s", served->name,
+                           served->failure.text);
+    } else if (served->stage == SERVED_CLOSING || served->stage == SERVED_IMPORTING) {
+        error =
+            errmsg_set(reterr, ERR_TIMEOUT,
+                       "pool %s did not close in time; nothing acknowledged is lost: its log is "
+                       "replayed at the next import",
+                       served->name);
+    }
+    pthread_mutex_unlock(&served->lock);
+    return error;
+}

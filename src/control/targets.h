@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The iSCSI side of a node: one loop, one server, its portals, its targets with their LUNs.
+ *
+ * All functions may be called from any thread but the iSCSI loop's; they run there and return when
+ * done. Nothing on that loop waits for a disk, so none of them takes longer than
+ * its deadline. */
+#ifndef HOLDFAST_CONTROL_TARGETS_H
+#define HOLDFAST_CONTROL_TARGETS_H
+
+#include <jansson.h>
+
+#include "control/config.h"
+#include "control/lun.h"
+#include "volume/volume.h"
+
+struct targets;
+
+/* Everything but the portals: nobody can connect yet. */
+HF_MUST_CHECK int targets_start(const char *state_dir, struct targets **ret_targets,
+                                struct errmsg *reterr);
+/* Listens on every address of `listen`; one that cannot be had is an error, for a portal that is
+ * configured but not served is what people find out last. */
+HF_MUST_CHECK int targets_listen(struct targets *targets, const struct config_list *listen,
+                                 struct errmsg *reterr);
+/* Ends all sessions, lets running commands finish until `deadline_ns`; then none of them touches a
+ * volume any more, or it says ERR_TIMEOUT and everything stays as it is. */
+HF_MUST_CHECK int targets_quiesce(struct targets *targets, uint64_t deadline_ns);
+/* After targets_quiesce() said OK: ends the loop. */
+void targets_free(struct targets *targets);
+
+/* Serves a LUN. A target belongs to one pool. ERR_EXISTS when it is another pool's, or has that
+ * number already; errors of the SCSI and iSCSI layers. */
+HF_MUST_CHECK int targets_add(struct targets *targets, const char *pool,
+                              const struct lun_record *record, const struct volume_info *volume,
+                              struct volume_door *door, struct errmsg *reterr);
+/* Gone for the next command; those under way end on their own. Harmless when it is not served. */
+void targets_remove(struct targets *targets, const char *pool, const char *lun);
+/* All LUNs and targets of a pool; waits until no command is under way, so that the pool may be
+ * closed. ERR_TIMEOUT at `deadline_ns`: the LUNs are gone but the pool must stay. */
+HF_MUST_CHECK int targets_remove_pool(struct targets *targets, const char *pool,
+                                      uint64_t deadline_ns);
+/* Initiators are told of the volume's new size. */
+void targets_resized(struct targets *targets, const char *pool, const struct volume_info *volume);
+
+bool targets_serves(struct targets *targets, const char *pool, const char *lun);
+/* Addresses really listened on: an array of texts, the caller's to json_decref. */
+json_t *targets_portals(struct targets *targets);
+
+#endif

@@ -1,0 +1,627 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The checkpoint: overlays into rows and trees, one new root.
+ *
+ *     state        what a crash finds
+ *     freeze       the old root and the whole log
+ *     merge        the same: rows and nodes go to places that nothing refers to
+ *     clean        the same: survivors are copied, their old places stay
+ *     map          the same
+ *     tables       the same; segments nothing refers to leave the table, their chunks stay taken
+ *     flush        the same; every row, node and page is on stable media when it ends
+ *     commit       the old or the new root, whichever superblock is newest
+ *     release      the new root; the log below the freeze is free, and the chunks return
+ *
+ * At the freeze each volume's active layer becomes the frozen one, and a new one takes writes; the
+ * log's start becomes the LSN behind the last one applied. A merge reads the frozen layer in order:
+ * data becomes blocks of new rows with new vbas, REFs keep theirs, holes delete. What a merge takes
+ * out of a tree is collected, and its live bits are cleared when all rows are on disk.
+ *
+ * If a checkpoint fails (no space, or metadata lost beyond redundancy), nothing of it counts: the
+ * engine takes no more writes, and what is acknowledged is in the log. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "base/sabotage.h"
+#include "codec/crc.h"
+#include "engine/private.h"
+
+/* ---- nodes of volume trees: blocks with vbas ---- */
+
+static void freed_add(struct engine *e, uint64_t vba, uint32_t count) {
+    if (e->freed_count + count > e->freed_room) {
+        e->freed_room = MAX(e->freed_room * 2, e->freed_count + count + 1024);
+        e->freed = mem_realloc(e->freed, e->freed_room * sizeof(*e->freed));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        e->freed[e->freed_count++] = vba + i;
+    }
+}
+
+static bool node_is_cached(struct tree_store *store, const struct tree_ptr_phys *ptr) {
+    struct engine *e = CONTAINER_OF(store, struct volume, store)->engine;
+    return cache_has(e->fresh_nodes, ptr->address) || cache_has(e->node_cache, ptr->address);
+}
+
+static int node_read(struct tree_store *store, const struct tree_ptr_phys *ptr,
+                     struct buf **ret_node) {
+    struct engine *e = CONTAINER_OF(store, struct volume, store)->engine;
+    uint32_t blocks = store->node_bytes / BLOCK_BYTES;
+    *ret_node = cache_get(e->fresh_nodes, ptr->address);
+    if (*ret_node == NULL) {
+        *ret_node = cache_get(e->node_cache, ptr->address);
+    }
+    if (*ret_node != NULL) {
+        return OK;
+    }
+    struct row_place place;
+    if (!map_lookup(&e->map, ptr->address, &place)) {
+        return ERR_NOT_FOUND; /* freed since the pointer was read */
+    }
+    struct buf *header = NULL; /* checksums of single blocks are in the row's header */
+    struct buf *buf = buf_new(store->node_bytes);
+    struct segment *s = place.segment;
+    s->pins++;
+    int err = row_read_header(&e->table, s, place.offset, place.height, &e->row_counters, &header);
+    if (err == OK) {
+        const struct row_phys *h = (const struct row_phys *)(const void *)header->data;
+        struct row_check checks[4];
+        if (!range_is_within(place.index - h->header_blocks, blocks, h->blocks)) {
+            err = ERR_CORRUPT;
+        }
+        for (uint32_t i = 0; i < blocks && err == OK; i++) {
+            checks[i] =
+                (struct row_check){.vba = ptr->address + i,
+                                   .crc = row_header_crcs(h)[place.index - h->header_blocks + i]};
+        }
+        if (err == OK) {
+            err = row_read(&e->table, &place, blocks, checks, buf, 0, &e->row_counters, NULL);
+        }
+    }
+    s->pins--;
+    buf_unref(header);
+    if (err == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc) {
+        err = ERR_CHECKSUM;
+    }
+    if (err != OK) {
+        buf_unref(buf);
+        return err;
+    }
+    cache_put(e->node_cache, ptr->address, buf);
+    *ret_node = buf;
+    return OK;
+}
+
+static int node_write(struct tree_store *store, struct buf *node, struct tree_ptr_phys *ret_ptr) {
+    struct volume *v = CONTAINER_OF(store, struct volume, store);
+    struct engine *e = v->engine;
+    uint32_t crcs[4];
+    enum profile p = node_profile(e, (enum profile)v->phys.profile);
+    int err = builder_add(e, &e->builders[p][1], node->data, node, v->phys.id, 0,
+                          store->node_bytes / BLOCK_BYTES, &ret_ptr->address, crcs);
+    if (err != OK) {
+        return err;
+    }
+    ret_ptr->reserved = 0;
+    ret_ptr->crc = crc32c_seeded(ret_ptr->address, node->data, node->bytes);
+    cache_put(e->fresh_nodes, ret_ptr->address, node);
+    cache_put(e->node_cache, ret_ptr->address, node);
+    return OK;
+}
+
+static void node_free(struct tree_store *store, const struct tree_ptr_phys *ptr) {
+    struct volume *v = CONTAINER_OF(store, struct volume, store);
+    freed_add(v->engine, ptr->address, store->node_bytes / BLOCK_BYTES);
+}
+
+void volume_store_init(struct volume *v) {
+    v->store = (struct tree_store){.read = node_read,
+                                   .is_cached = node_is_cached,
+                                   .write = node_write,
+                                   .free = node_free,
+                                   .node_bytes =
+                                       v->engine->pool->super.geometry.node_blocks * BLOCK_BYTES};
+    v->tree = (struct tree){.root = v->phys.tree,
+                            .kind = TREE_EXTENTS,
+                            .value_bytes = sizeof(struct tree_extent),
+                            .owner = v->phys.id,
+                            .store = &v->store};
+}
+
+/* ---- merging one volume ---- */
+
+struct volume_batch {
+    struct volume *v;
+    struct overlay_cursor cursor;
+    const struct overlay_extent *x; /* current */
+    uint64_t done;                  /* blocks of it */
+    struct tree_extent value;
+    uint64_t puts, freed;
+    int error;
+    bool delete_all;
+};
+
+static void row_enter_map(struct engine *e, const struct placed_row *row) {
+    if (map_find(&e->map, row->vba >> RUN_SHIFT) == NULL) {
+        (void)map_add(&e->map, row->vba, row->segment, row->offset, row->height, row->header_blocks,
+                      row->blocks);
+    }
+}
+
+static bool batch_put(struct volume_batch *b, struct tree_op *ret_op) {
+    const struct overlay_extent *x = b->x;
+    struct engine *e = b->v->engine;
+    if (x->kind == OVERLAY_REF) {
+        uint32_t index = x->index + (uint32_t)b->done;
+        b->value = (struct tree_extent){.vba = x->row->vba + index, .crc = x->row->crc[index]};
+        row_enter_map(e, x->row);
+        map_set_live(&e->map, b->value.vba);
+    } else {
+        int err = builder_add(e, &e->builders[b->v->phys.profile][0],
+                              x->buf->data + x->offset + b->done * BLOCK_BYTES, x->buf,
+                              b->v->phys.id, x->start + b->done, 1, &b->value.vba, &b->value.crc);
+        if (err != OK) {
+            b->error = err;
+            return false;
+        }
+    }
+    *ret_op = (struct tree_op){
+        .kind = TREE_PUT, .key = x->start + b->done, .count = 1, .value = &b->value};
+    b->puts++;
+    b->done++;
+    return true;
+}
+
+static bool batch_next(void *ctx, struct tree_op *ret_op) {
+    struct volume_batch *b = ctx;
+    if (b->delete_all) {
+        b->delete_all = false;
+        *ret_op =
+            (struct tree_op){.kind = TREE_DELETE, .count = b->v->phys.size_bytes / BLOCK_BYTES};
+        return true;
+    }
+    if (b->error != OK) {
+        return false;
+    }
+    if (b->x == NULL || b->done == b->x->count) {
+        b->x = overlay_next(&b->v->frozen, &b->cursor);
+        b->done = 0;
+        if (b->x == NULL) {
+            return false;
+        }
+        if (b->x->kind == OVERLAY_HOLE) {
+            b->done = b->x->count;
+            *ret_op =
+                (struct tree_op){.kind = TREE_DELETE, .key = b->x->start, .count = b->x->count};
+            return true;
+        }
+    }
+    return batch_put(b, ret_op);
+}
+
+static void batch_freed(void *ctx, uint64_t key, const void *value) {
+    struct volume_batch *b = ctx;
+    (void)key;
+    b->freed++;
+    freed_add(b->v->engine, ((const struct tree_extent *)value)->vba, 1);
+}
+
+static int volume_merge(struct engine *e, struct volume *v, struct tree_root_phys *ret_root) {
+    bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
+    struct volume_batch b = {.v = v, .delete_all = deleting};
+    if (deleting) {
+        overlay_clear(&v->frozen); /* nobody can see it any more */
+    }
+    struct tree_batch batch = {.next = batch_next,
+                               .freed = batch_freed,
+                               .ctx = &b,
+                               .put_count = v->frozen.data_blocks,
+                               .delta_allowed = !deleting};
+    int err = tree_merge(&v->tree, &batch, ret_root);
+    if (err == OK) {
+        err = b.error;
+    }
+    (void)e;
+    v->phys.allocated_blocks = v->phys.allocated_blocks + b.puts - b.freed;
+    return err;
+}
+
+/* ---- the map ---- */
+
+struct map_batch {
+    struct map_run **runs;
+    uint64_t count, at;
+    struct map_value_phys value;
+};
+
+static bool map_batch_next(void *ctx, struct tree_op *ret_op) {
+    struct map_batch *b = ctx;
+    while (b->at < b->count) {
+        struct map_run *run = b->runs[b->at++];
+        if (run->live_count > 0) {
+            map_value_encode(run, &b->value);
+            run->in_tree = true;
+            *ret_op = (struct tree_op){
+                .kind = TREE_PUT, .key = run->number, .count = 1, .value = &b->value};
+            return true;
+        }
+        if (run->in_tree) {
+            *ret_op = (struct tree_op){.kind = TREE_DELETE, .key = run->number, .count = 1};
+            return true;
+        }
+    }
+    return false;
+}
+
+static void map_batch_freed(void *ctx, uint64_t key, const void *value) {
+    (void)ctx;
+    (void)key;
+    (void)value;
+}
+
+static bool every_node(void *ctx, const struct tree_ptr_phys *ptr) {
+    (void)ctx;
+    (void)ptr;
+    return true;
+}
+
+/* Every node of the map at a new place: after the number of copies was raised. */
+static int rewrite_map(struct engine *e, struct tree_root_phys *root) {
+    struct tree_root_phys before = e->map_tree.root;
+    e->map_tree.root = *root;
+    int err = tree_rewrite(&e->map_tree, every_node, NULL, root);
+    e->map_tree.root = before;
+    e->rewrite_map = err != OK;
+    return err;
+}
+
+static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
+    struct map_batch b = {0};
+    b.runs = map_take_dirty(&e->map, &b.count);
+    struct tree_batch batch = {
+        .next = map_batch_next, .freed = map_batch_freed, .ctx = &b, .put_count = b.count};
+    int err = tree_merge(&e->map_tree, &batch, ret_root);
+    /* Dead runs stay until the commit: readers of the old roots still look their nodes up. */
+    e->dead_runs = b.runs;
+    e->dead_count = 0;
+    for (uint64_t i = 0; i < b.count; i++) {
+        if (b.runs[i]->live_count == 0) {
+            e->dead_runs[e->dead_count++] = b.runs[i];
+        }
+    }
+    return err;
+}
+
+static void drop_dead_runs(struct engine *e) {
+    for (uint64_t i = 0; i < e->dead_count; i++) {
+        map_drop(&e->map, e->dead_runs[i]);
+    }
+    mem_free(e->dead_runs);
+    e->dead_runs = NULL;
+    e->dead_count = 0;
+}
+
+/* ---- stages ---- */
+
+static void freeze(struct engine *e) {
+    LIST_FOR_EACH(link, &e->volumes) {
+        struct volume *v = CONTAINER_OF(link, struct volume, link);
+        ASSERT(overlay_is_empty(&v->frozen));
+        v->frozen = v->active;
+        overlay_init(&v->active);
+        v->frozen_blocks = v->dirty_blocks;
+        v->dirty_blocks = 0;
+    }
+    e->frozen_bytes = e->dirty_bytes;
+    e->dirty_bytes = 0;
+}
+
+static void unfreeze(struct engine *e) {
+    LIST_FOR_EACH(link, &e->volumes) {
+        struct volume *v = CONTAINER_OF(link, struct volume, link);
+        overlay_clear(&v->frozen);
+        v->frozen_blocks = 0;
+    }
+    e->frozen_bytes = 0;
+}
+
+struct new_roots { /* of the volumes, until the commit */
+    struct volume **volume;
+    struct tree_root_phys *root;
+    uint32_t count;
+};
+
+static int merge_volumes(struct engine *e, struct new_roots *roots) {
+    int err = OK;
+    uint32_t count = 0;
+    LIST_FOR_EACH(link, &e->volumes) {
+        count++;
+    }
+    roots->volume = MEM_NEW_ARRAY(struct volume *, count + 1);
+    roots->root = MEM_NEW_ARRAY(struct tree_root_phys, count + 1);
+    LIST_FOR_EACH(link, &e->volumes) {
+        roots->volume[roots->count++] = CONTAINER_OF(link, struct volume, link);
+    }
+    for (uint32_t i = 0; i < roots->count && err == OK; i++) {
+        struct volume *v = roots->volume[i];
+        bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
+        roots->root[i] = v->tree.root;
+        if (!overlay_is_empty(&v->frozen) || (deleting && v->phys.allocated_blocks > 0)) {
+            err = volume_merge(e, v, &roots->root[i]);
+        }
+    }
+    int flushed = builders_flush(e);
+    return err != OK ? err : flushed;
+}
+
+static void apply_frees(struct engine *e) {
+    for (uint64_t i = 0; i < e->freed_count; i++) {
+        map_clear_live(&e->map, e->freed[i]);
+        if (SABOTAGE(free_twice) && i % 64 == 63 && map_is_live(&e->map, e->freed[i] ^ 1)) {
+            map_clear_live(&e->map, e->freed[i] ^ 1);
+        }
+    }
+    e->freed_count = 0;
+}
+
+struct flush_job {
+    struct disk_io io;
+    struct fiber_group *group;
+};
+
+static void flush_done(struct disk_io *io) {
+    fiber_group_done(CONTAINER_OF(io, struct flush_job, io)->group, OK);
+}
+
+/* All disks in parallel; one that fails is expelled. True if one was. */
+static bool flush_disks(struct engine *e) {
+    struct flush_job jobs[POOL_DISKS_MAX];
+    struct fiber_group group = FIBER_GROUP_INIT;
+    bool expelled = false;
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        jobs[m].io.result = OK;
+        if (pool_member_in_sync(e->pool, m) && !SABOTAGE(flush_omitted)) {
+            jobs[m] =
+                (struct flush_job){.io = {.op = ENV_IO_FLUSH, .done = flush_done}, .group = &group};
+            fiber_group_add(&group);
+            disk_submit(e->pool->disks[m], &jobs[m].io);
+        }
+    }
+    int err = fiber_group_wait(&group);
+    ASSERT_EQ(err, OK);
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        if (jobs[m].io.result != OK && pool_member_in_sync(e->pool, m)) {
+            pool_expel(e->pool, m, "a flush failed");
+            expelled = true;
+        }
+    }
+    return expelled;
+}
+
+static void after_flush(struct engine *e) {
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        if (e->table.slots[i] != NULL) {
+            e->table.slots[i]->unflushed = 0;
+        }
+    }
+}
+
+/* Tables and flush, again for as long as a disk is lost in between: what the table says about lost
+ * columns must be true when it commits. */
+static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
+    for (int attempt = 0; attempt < POOL_DISKS_MAX; attempt++) {
+        uint32_t before = pool_in_sync_count(e->pool);
+        e->stage = "checkpoint: tables";
+        int err = meta_write_tables(e, roots);
+        if (err != OK) {
+            return err;
+        }
+        e->stage = "checkpoint: flush";
+        (void)flush_disks(e);
+        if (pool_in_sync_count(e->pool) == before) {
+            return OK;
+        }
+    }
+    return ERR_IO;
+}
+
+static void install(struct engine *e, const struct new_roots *roots,
+                    const struct roots_phys *super) {
+    for (uint32_t i = 0; i < roots->count; i++) {
+        roots->volume[i]->tree.root = roots->root[i];
+    }
+    e->roots = *super;
+    e->map_tree.root = super->map;
+    cache_set_limit(e->fresh_nodes, 0);
+    cache_set_limit(e->fresh_nodes, UINT64_MAX);
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        if (e->table.slots[i] != NULL) {
+            e->table.slots[i]->announced |= e->table.slots[i]->encoded;
+        }
+    }
+}
+
+/* Volumes that were being deleted and are empty now go for good, with the next catalog. */
+static void drop_deleted(struct engine *e) {
+    LIST_FOR_EACH_SAFE(link, &e->volumes) {
+        struct volume *v = CONTAINER_OF(link, struct volume, link);
+        if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && v->phys.allocated_blocks == 0 &&
+            v->users == 0 && overlay_is_empty(&v->active)) {
+            volume_remove(v);
+            e->catalog_dirty = true;
+        }
+    }
+}
+
+struct discard_job {
+    struct disk_io io;
+    struct fiber_group *group;
+};
+
+static void discard_done(struct disk_io *io) {
+    fiber_group_done(CONTAINER_OF(io, struct discard_job, io)->group, OK);
+}
+
+/* Chunks return when their last reader has gone and the disks have been told. */
+static void release_segments(struct engine *e) {
+    LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
+        struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
+        if (s->pins > 0) {
+            continue;
+        }
+        struct discard_job jobs[SEGMENT_COLUMNS_MAX];
+        struct fiber_group group = FIBER_GROUP_INIT;
+        uint64_t bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
+        for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+            struct disk *disk = segment_column_disk(&e->table, s, c);
+            if (disk != NULL && disk_info(disk)->discards) {
+                jobs[c] = (struct discard_job){
+                    .io = {.op = ENV_IO_DISCARD,
+                           .offset_bytes = segment_column_block(&e->table, s, c, 0) * BLOCK_BYTES,
+                           .length_bytes = bytes,
+                           .done = discard_done},
+                    .group = &group};
+                fiber_group_add(&group);
+                disk_submit(disk, &jobs[c].io);
+            }
+        }
+        int err = fiber_group_wait(&group); /* a failed discard loses nothing */
+        ASSERT_EQ(err, OK);
+        segment_release(&e->table, s);
+    }
+}
+
+static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags) {
+    uint64_t tails[POOL_DISKS_MAX];
+    roots->vba_next = e->vba_next;
+    roots->log_generation = e->pool->super.mount_generation;
+    roots->log_start = log_start;
+    roots->log_acknowledged = log_committed_lsn(e->log);
+    roots->live_blocks = e->map.live_blocks;
+    log_tails(e->log, log_start, tails);
+    e->stage = "checkpoint: commit";
+    return pool_commit(e->pool, roots, tails, flags);
+}
+
+static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64_t flags) {
+    struct roots_phys roots = e->roots;
+    uint64_t log_start = log_committed_lsn(e->log) + 1;
+    e->stage = "checkpoint: merge";
+    freeze(e);
+    e->job_error = OK;
+    e->meta_error = OK;
+    int err = merge_volumes(e, volumes);
+    if (err != OK) {
+        return err;
+    }
+    apply_frees(e);
+    e->stage = "checkpoint: clean";
+    err = cleaner_run(e);
+    if (err != OK) {
+        return err;
+    }
+    for (uint32_t i = 0; i < volumes->count; i++) {
+        volumes->volume[i]->phys.tree = volumes->root[i];
+    }
+    e->catalog_dirty = false;
+    e->stage = "checkpoint: map";
+    err = merge_map(e, &roots.map);
+    if (err == OK && e->rewrite_map) {
+        err = rewrite_map(e, &roots.map);
+    }
+    if (err == OK && SABOTAGE(super_before_rows)) {
+        err = commit(e, &roots, log_start, flags);
+    }
+    if (err == OK) {
+        err = write_tables_and_flush(e, &roots);
+    }
+    if (err == OK) {
+        err = commit(e, &roots, log_start, flags);
+    }
+    if (err == OK) {
+        after_flush(e);
+        install(e, volumes, &roots);
+        drop_dead_runs(e);
+        unfreeze(e);
+        e->stage = "checkpoint: release";
+        log_trim(e->log, log_start);
+        release_segments(e);
+        drop_deleted(e);
+    }
+    return err;
+}
+
+int checkpoint_run(struct engine *e, uint64_t flags) {
+    uint64_t started = env_now_ns(e->env);
+    struct new_roots volumes = {0};
+    e->checkpoint_wanted = false;
+    e->checkpoint_running = true;
+    e->checkpoint_started++;
+    int err = checkpoint_stages(e, &volumes, flags);
+    mem_free(volumes.volume);
+    mem_free(volumes.root);
+    e->stage = "serving";
+    e->checkpoint_running = false;
+    e->checkpoint_ended++;
+    if (err == OK) {
+        e->checkpoints++;
+        e->last_checkpoint_ns = env_now_ns(e->env);
+        e->last_checkpoint_ms = (e->last_checkpoint_ns - started) / NS_PER_MS;
+        space_recount(e);
+    } else {
+        engine_fail(e, err, "a checkpoint failed");
+    }
+    fiber_queue_wake_all(&e->space_waiters);
+    fiber_queue_wake_all(&e->checkpoint_waiters);
+    return err;
+}
+
+/* ---- when ---- */
+
+void checkpoint_want(struct engine *e) {
+    e->checkpoint_wanted = true;
+    fiber_queue_wake_all(&e->work);
+}
+
+static bool is_dirty(const struct engine *e) {
+    if (e->catalog_dirty) {
+        return true;
+    }
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        if (!overlay_is_empty(&v->active) ||
+            ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && v->users == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void checkpoint_loop(void *arg) {
+    struct engine *e = arg;
+    uint64_t period = (uint64_t)e->limits.checkpoint_ms * NS_PER_MS;
+    while (e->state == ENGINE_RUNNING) {
+        bool half_full = e->dirty_bytes * 2 > e->limits.dirty_bytes;
+        if (!e->checkpoint_wanted && !half_full) {
+            (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
+        }
+        if (e->state != ENGINE_RUNNING) {
+            break;
+        }
+        bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;
+        if (due && !is_dirty(e)) {
+            e->last_checkpoint_ns = env_now_ns(e->env);
+            due = false;
+        }
+        if (e->checkpoint_wanted || due || e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+            if (checkpoint_run(e, 0) != OK) {
+                break; /* engine_fail() has noted why */
+            }
+        }
+    }
+    e->checkpoint_fiber_gone = true;
+    fiber_queue_wake_all(&e->idle);
+    fiber_queue_wake_all(&e->checkpoint_waiters);
+    fiber_queue_wake_all(&e->space_waiters);
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The cleaner: room out of segments that are mostly dead.
+ *
+ * It runs inside a checkpoint, after the merges have cleared live bits, when free chunks are fewer
+ * than a part of what the pool keeps unsold. Greedy: the segments with the fewest live blocks
+ * first, several at once, of one profile at a time, and only if what survives needs fewer segments
+ * than it leaves (a batch frees at least one segment net: closing a part-filled row after each
+ * victim would go round for ever). Survivors of a run stay together; they keep their vbas, so only
+ * the map learns of the move, and the checkpoint commits it. Blocks are verified before they are
+ * moved.
+ *
+ * A segment with a block that cannot be read is left alone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "base/sabotage.h"
+#include "engine/private.h"
+
+enum { VICTIMS_MAX = 256, READERS_MAX = 4, JOBS_QUEUED_MAX = 16 };
+
+struct cleaning {
+    struct engine *e;
+    struct segment *victim[VICTIMS_MAX];
+    uint32_t count, next;
+    struct fiber_group group;
+    int error;
+};
+
+static uint64_t chunks_total(const struct engine *e, bool free_only) {
+    uint64_t chunks = 0;
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        if (pool_member_in_sync(e->pool, m)) {
+            chunks += free_only ? e->table.chunk_free[m] : e->table.chunk_count[m];
+        }
+    }
+    return chunks;
+}
+
+/* Chunks that should become free, beyond those that will when this checkpoint commits. */
+static uint64_t chunks_wanted(const struct engine *e) {
+    uint64_t total = chunks_total(e, false), free_now = chunks_total(e, true);
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        const struct segment *s = e->table.slots[i];
+        if (s != NULL && s->state == SEGMENT_SEALED && s->live_blocks == 0 && s->pending == 0) {
+            free_now += shape_columns(s->shape);
+        }
+    }
+    uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
+    uint64_t target = unsold * 6 / 10;
+    return free_now >= target ? 0 : target - free_now;
+}
+
+uint32_t cleaner_wanted_segments(const struct engine *e) {
+    return (uint32_t)chunks_wanted(e);
+}
+
+static int compare_live(const void *a, const void *b) {
+    const struct segment *x = *(struct segment *const *)a, *y = *(struct segment *const *)b;
+    uint64_t l = (uint64_t)x->live_blocks * y->shape.data,
+             r = (uint64_t)y->live_blocks * x->shape.data;
+    return l != r ? (l > r) - (l < r) : (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+/* Data blocks that one new segment of the profile takes, row headers and padding allowed for. */
+static uint64_t segment_yield(struct engine *e, enum profile p) {
+    const struct geometry *g = &e->pool->super.geometry;
+    struct segment fresh = {.shape = segment_shape(&e->table, p, 0)};
+    if (fresh.shape.data == 0) {
+        return 0;
+    }
+    uint32_t capacity = row_capacity(&e->table, &fresh, true);
+    uint32_t height = (uint32_t)div_round_up(capacity + 1, fresh.shape.data);
+    return (uint64_t)(g->chunk_blocks / MAX(1u, height)) * capacity * 9 / 10;
+}
+
+/* Chooses victims of one profile; the chunks they yield net, 0: not worth it. */
+static uint64_t choose_victims(struct engine *e, enum profile p, uint64_t wanted,
+                               struct cleaning *c) {
+    struct segment **candidates = MEM_NEW_ARRAY(struct segment *, e->table.slot_count + 1);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s != NULL && s->kind == SEGMENT_DATA && s->state == SEGMENT_SEALED && s->profile == p &&
+            s->pending == 0 && s->live_blocks > 0 && !s->unmovable) {
+            candidates[count++] = s;
+        }
+    }
+    qsort(candidates, count, sizeof(*candidates), compare_live);
+    uint64_t yield = segment_yield(e, p), budget = space_free_blocks(e, p) / 2;
+    uint64_t live = 0, chunks = 0, net = 0, best_net = 0;
+    c->count = 0;
+    for (uint32_t i = 0; i < count && i < VICTIMS_MAX && yield > 0; i++) {
+        live += candidates[i]->live_blocks;
+        chunks += shape_columns(candidates[i]->shape);
+        if (live > budget) {
+            break;
+        }
+        uint64_t needs = div_round_up(live, yield) * shape_columns(segment_shape(&e->table, p, 0));
+        net = chunks > needs ? chunks - needs : 0;
+        if (net > best_net) {
+            best_net = net;
+            c->count = i + 1;
+        }
+        if (best_net >= wanted && best_net > 0) {
+            break;
+        }
+    }
+    memcpy(c->victim, candidates, c->count * sizeof(*candidates));
+    mem_free(candidates);
+    return best_net;
+}
+
+/* ---- one run ---- */
+
+static uint32_t live_vbas(const struct map_run *run, uint64_t *ret_vbas) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < RUN_BLOCKS; i++) {
+        if ((run->live[i / 64] >> (i % 64)) & 1) {
+            ret_vbas[count++] = (run->number << RUN_SHIFT) + i;
+        }
+    }
+    return count;
+}
+
+/* Which owner a block of the row had when it was written. */
+static struct row_run_phys owner_of(const struct row_phys *h, uint32_t block) {
+    const struct row_run_phys *runs = row_header_runs(h);
+    uint32_t first = 0;
+    for (uint32_t r = 0; r < h->runs; r++) {
+        if (block < first + runs[r].count) {
+            struct row_run_phys owner = runs[r];
+            owner.vba += block - first;
+            owner.offset += owner.kind == ROW_OWNER_DATA ? block - first : 0;
+            owner.count = 1;
+            return owner;
+        }
+        first += runs[r].count;
+    }
+    return (struct row_run_phys){0}; /* not reached: a valid header accounts for every block */
+}
+
+struct survivors {
+    uint64_t vba[RUN_BLOCKS];
+    struct row_check check[RUN_BLOCKS];
+    struct row_place place[RUN_BLOCKS];
+    struct row_run_phys owner[RUN_BLOCKS];
+    uint32_t count, owner_count;
+    struct buf *data;
+};
+
+static void survivors_add_owner(struct survivors *s, struct row_run_phys owner) {
+    struct row_run_phys *last = s->owner_count > 0 ? &s->owner[s->owner_count - 1] : NULL;
+    if (last != NULL && last->kind == owner.kind && last->volume == owner.volume &&
+        last->vba + last->count == owner.vba &&
+        (owner.kind == ROW_OWNER_NODE || last->offset + last->count == owner.offset)) {
+        last->count++;
+    } else {
+        s->owner[s->owner_count++] = owner;
+    }
+}
+
+/* Reads and verifies what is live of the run, as one buffer. */
+static int survivors_read(struct engine *e, const struct map_run *run, const struct row_phys *h,
+                          struct survivors *s) {
+    s->count = live_vbas(run, s->vba);
+    s->owner_count = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        bool there = map_lookup(&e->map, s->vba[i], &s->place[i]);
+        ASSERT(there);
+        uint32_t block = s->place[i].index - h->header_blocks;
+        if (s->place[i].index < h->header_blocks || block >= h->blocks) {
+            return ERR_CORRUPT;
+        }
+        s->check[i] = (struct row_check){.vba = s->vba[i], .crc = row_header_crcs(h)[block]};
+        survivors_add_owner(s, owner_of(h, block));
+    }
+    s->data = buf_new((size_t)s->count * BLOCK_BYTES);
+    for (uint32_t i = 0; i < s->count;) {
+        uint32_t n = 1;
+        while (i + n < s->count && s->place[i + n].index == s->place[i].index + n) {
+            n++;
+        }
+        int err = row_read(&e->table, &s->place[i], n, &s->check[i], s->data,
+                           (size_t)i * BLOCK_BYTES, &e->row_counters, NULL);
+        if (err != OK) {
+            return err;
+        }
+        i += n;
+    }
+    return OK;
+}
+
+static int run_move(struct engine *e, struct map_run *run, const struct row_phys *h) {
+    struct survivors *s = MEM_NEW(struct survivors);
+    enum profile p = run->segment->profile;
+    int err = survivors_read(e, run, h, s);
+    if (err == OK) {
+        uint32_t count = s->count;
+        uint64_t bits[4];
+        memcpy(bits, run->live, sizeof(bits));
+        if (SABOTAGE(cleaner_drops_block) && count > 1) {
+            memcpy(s->data->data + (size_t)(count - 1) * BLOCK_BYTES, s->data->data, BLOCK_BYTES);
+        }
+        err = builder_add_moved(e, &e->cold_builders[p], run, s->data, s->check, count, bits,
+                                s->owner, s->owner_count);
+        if (err != OK) {
+            e->job_error = e->job_error != OK ? e->job_error : err;
+        }
+    }
+    buf_unref(s->data);
+    mem_free(s);
+    return err;
+}
+
+static int compare_place(const void *a, const void *b) {
+    const struct map_run *x = *(struct map_run *const *)a, *y = *(struct map_run *const *)b;
+    if (x->offset != y->offset) {
+        return x->offset < y->offset ? -1 : 1;
+    }
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static void victim_move(struct cleaning *c, struct segment *victim) {
+    struct engine *e = c->e;
+    uint32_t count = 0, room = 0;
+    LIST_FOR_EACH(link, &victim->runs) {
+        room++;
+    }
+    struct map_run **runs = MEM_NEW_ARRAY(struct map_run *, room + 1);
+    LIST_FOR_EACH(link, &victim->runs) {
+        struct map_run *run = CONTAINER_OF(link, struct map_run, in_segment);
+        if (run->live_count > 0) {
+            runs[count++] = run;
+        }
+    }
+    qsort(runs, count, sizeof(*runs), compare_place);
+    struct buf *header = NULL;
+    uint32_t header_offset = UINT32_MAX;
+    for (uint32_t i = 0; i < count && e->job_error == OK; i++) {
+        while (e->job_count > JOBS_QUEUED_MAX) {
+            fiber_queue_wait(&e->job_room);
+        }
+        int err = OK;
+        if (runs[i]->offset != header_offset) {
+            buf_unref(header);
+            header = NULL;
+            header_offset = runs[i]->offset;
+            err = row_read_header(&e->table, victim, header_offset, runs[i]->height,
+                                  &e->row_counters, &header);
+        }
+        if (err == OK && header != NULL) {
+            err = run_move(e, runs[i], (const struct row_phys *)(const void *)header->data);
+        }
+        if (err != OK || header == NULL) {
+            victim->unmovable = true;
+        }
+    }
+    buf_unref(header);
+    mem_free(runs);
+}
+
+static void reader_fiber(void *arg) {
+    struct cleaning *c = arg;
+    while (c->next < c->count) {
+        victim_move(c, c->victim[c->next++]);
+    }
+    fiber_group_done(&c->group, OK);
+}
+
+/* ---- metadata segments: nodes in sparse ones are written again by the map's merge ---- */
+
+int cleaner_run(struct engine *e) {
+    uint64_t wanted = chunks_wanted(e);
+    for (int p = 0; p < PROFILE_COUNT && wanted > 0; p++) {
+        struct cleaning c = {.e = e};
+        uint64_t net = choose_victims(e, (enum profile)p, wanted, &c);
+        if (net == 0) {
+            continue;
+        }
+        for (uint32_t i = 0; i < MIN(c.count, (uint32_t)READERS_MAX); i++) {
+            fiber_group_add(&c.group);
+            fiber_start(e->env, reader_fiber, &c);
+        }
+        int err = fiber_group_wait(&c.group);
+        int flushed = builders_flush(e);
+        if (err != OK || flushed != OK) {
+            return err != OK ? err : flushed;
+        }
+        for (uint32_t i = 0; i < c.count; i++) {
+            e->cleaner_freed_segments += c.victim[i]->live_blocks == 0;
+        }
+        wanted -= MIN(net, wanted);
+    }
+    return OK;
+}

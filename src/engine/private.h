@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MPL-2.0
+/* What the files of the engine share. Everything here is owned by the engine thread.
+ *
+ *     request.c     volume requests: admission, log, overlay
+ *     read.c        reads: overlay, tree, map, cache, disks; read-ahead
+ *     space.c       what may be promised, and what is there
+ *     checkpoint.c  overlays into rows and trees, one new root
+ *     build.c       rows under construction in a checkpoint
+ *     cleaner.c     survivors of sparse segments into new rows
+ *     meta.c        metadata segments: map nodes, table pages, catalog, directory
+ *     catalog.c     volumes and configuration records
+ *     import.c      from disks to a running engine
+ *     check.c       the same, reading only, doubting everything
+ */
+#ifndef HOLDFAST_ENGINE_PRIVATE_H
+#define HOLDFAST_ENGINE_PRIVATE_H
+
+#include "base/list.h"
+#include "engine/engine.h"
+#include "log/log.h"
+#include "map/map.h"
+#include "tree/cache.h"
+#include "tree/tree.h"
+#include "volume/overlay.h"
+
+/* ---- log records (types are on disk) ---- */
+
+enum record_type {
+    RECORD_WRITE = 1,         /* record_range, data */
+    RECORD_REF = 2,           /* record_ref, crc[count] */
+    RECORD_UNMAP = 3,         /* record_range */
+    RECORD_SEGMENT = 4,       /* record_segment: opened since the checkpoint */
+    RECORD_VOLUME = 5,        /* volume_phys: created or changed */
+    RECORD_VOLUME_DELETE = 6, /* volume id */
+    RECORD_CONFIG = 7,        /* config_phys, blob as data */
+    RECORD_CONFIG_DELETE = 8, /* config_phys */
+};
+
+struct record_range {
+    uint64_t volume, block, count;
+};
+
+struct record_ref {
+    uint64_t volume, block, vba, segment_uid;
+    uint32_t count, segment, offset, height, header_blocks, reserved;
+    uint32_t crc[];
+};
+
+struct record_segment {
+    uint64_t slot;
+    struct segment_phys segment;
+};
+
+#define SHARE_ONE (1ull << 48)
+
+/* In the catalog and in log records. */
+enum { VOLUME_FLAG_THICK = 1, VOLUME_FLAG_SYNC_STANDARD = 2, VOLUME_FLAG_DELETING = 4 };
+
+struct volume_phys {
+    uint64_t id;
+    struct uuid uuid;
+    char name[64];
+    uint64_t size_bytes;
+    uint32_t block_bytes;
+    uint16_t profile;
+    uint16_t flags;
+    uint64_t allocated_blocks; /* items in the tree */
+    struct tree_root_phys tree;
+    uint8_t reserved[64];
+};
+_Static_assert(sizeof(struct volume_phys) == 504, "on disk");
+
+struct config_phys {
+    char kind[CONFIG_KIND_MAX + 1];
+    char id[CONFIG_ID_MAX + 1];
+    uint32_t blob_bytes;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct config_phys) == 168, "on disk");
+
+/* ---- volumes ---- */
+
+/* A write under way; see request.c. */
+struct range_lock {
+    struct list link;
+    uint64_t start, end; /* blocks */
+    bool exclusive;
+};
+
+struct volume {
+    struct engine *engine;
+    struct list link;
+    struct volume_phys phys; /* phys.tree is tree.root as committed */
+    struct tree tree;
+    struct tree_store store;
+    struct overlay active, frozen;
+    struct list locks;
+    uint32_t exclusive_locks;
+    struct fiber_queue lock_waiters;
+    /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
+    uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
+    uint32_t users; /* requests at work on it: it is not freed before they end */
+    int fault;      /* its own metadata is lost: requests fail with this */
+    /* sequential readers, for read-ahead */
+    struct {
+        uint64_t next;
+        uint32_t window; /* blocks */
+        uint64_t ahead;  /* read ahead up to here */
+        uint64_t used;
+    } stream[4];
+    uint64_t stream_clock;
+};
+
+struct config_record {
+    struct list link;
+    struct config_phys phys;
+    void *blob;
+};
+
+/* ---- rows under construction (build.c) ---- */
+
+struct build_block {
+    const void *data;
+    uint64_t vba;
+    uint32_t crc;
+};
+
+/* One row's worth of content, complete in memory, on its way to disk. */
+struct row_job {
+    struct list link;
+    enum profile profile;
+    bool cold;
+    uint32_t blocks, run_count;
+    struct build_block block[ROW_DATA_MAX];
+    struct row_run_phys run[ROW_DATA_MAX];
+    /* who keeps the data alive until the row is written */
+    struct buf *hold[ROW_DATA_MAX];
+    uint32_t hold_count;
+    /* moved runs (cleaner): which live bits went along; NULL: a new run */
+    struct {
+        struct map_run *run;
+        uint64_t bits[4];
+    } * moved;
+};
+
+struct builder {
+    enum profile profile;
+    enum row_owner_kind kind;
+    bool cold;
+    struct row_job *job; /* being filled; NULL: none */
+    uint32_t room;       /* blocks it may take */
+    uint64_t vba_next;   /* in its run */
+};
+
+struct stream { /* an open segment that rows are appended to */
+    struct segment *segment;
+};
+
+/* ---- the engine ---- */
+
+struct meta_object { /* something in a metadata segment */
+    struct segment *segment;
+    uint32_t offset, blocks;
+};
+
+enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
+
+struct engine {
+    struct volume_door door;
+    struct env *env;
+    struct pool *pool;
+    struct engine_limits limits;
+    enum engine_state state;
+    int failure; /* why it failed */
+    char failure_text[160];
+    const char *stage; /* of the import or checkpoint, for the simulator's statistics */
+
+    struct segment_table table;
+    struct map map;
+    struct tree map_tree;
+    struct tree_store map_store;
+    struct log *log;
+    struct cache *data_cache, *node_cache, *map_cache;
+    struct cache *fresh_nodes; /* written by the running checkpoint: kept until it commits */
+    struct row_counters row_counters;
+
+    struct list volumes;
+    struct list configs;
+    bool catalog_dirty;
+    uint64_t volume_id_next;
+    uint64_t vba_next; /* of the next run; generation << 32 | counter */
+
+    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
+
+    /* requests */
+    uint32_t running;
+    struct volume_request *queue_head, *queue_tail;
+    struct fiber_queue idle;          /* waits for running == 0 */
+    struct fiber_queue space_waiters; /* writers waiting for a checkpoint */
+    uint64_t admitted_bytes, dirty_bytes, frozen_bytes;
+
+    /* checkpoint */
+    struct env_timer tick;
+    struct fiber_queue work; /* the checkpoint fiber sleeps here */
+    bool checkpoint_wanted, checkpoint_running, checkpoint_fiber_gone;
+    uint64_t checkpoint_started, checkpoint_ended; /* counts */
+    struct fiber_queue checkpoint_waiters;
+    uint64_t last_checkpoint_ns, last_checkpoint_ms;
+    uint64_t *freed; /* vbas freed by the running checkpoint's merges */
+    uint64_t freed_count, freed_room;
+    struct map_run **dead_runs;      /* without live blocks: dropped when it has committed */
+    uint64_t dead_count;
+    struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
+    struct builder cold_builders[PROFILE_COUNT];
+    struct list jobs; /* rows waiting for a writer */
+    uint32_t writers;
+    struct fiber_group writer_group;
+    struct fiber_queue job_room;
+    uint32_t job_count;
+    int job_error;
+    struct fiber_group meta_group;
+    int meta_error;
+    struct roots_phys roots;   /* as committed */
+    struct direct_phys *pages; /* where each table page is; by page */
+    uint32_t page_room;
+    uint32_t cleaning_failures;
+
+    /* space (space.c): shares of the pool, in units of 2^-48 */
+    uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
+    uint64_t limit_share;
+    uint32_t ref_keep_free;          /* chunks of each disk that long writes leave to checkpoints */
+    uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
+
+    uint64_t reads, writes, read_bytes, write_bytes, unmaps;
+    bool rewrite_map; /* the next checkpoint writes all of the map again */
+    uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
+    uint64_t bytes_rows, bytes_meta;
+    char expelled_why[POOL_DISKS_MAX][96];
+};
+
+/* engine.c */
+struct volume *engine_volume(struct engine *e, uint64_t id); /* NULL: gone or being deleted */
+void engine_fail(struct engine *e, int error, const char *what);
+uint64_t engine_take_vba_run(struct engine *e);
+
+/* build.c */
+struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
+                               enum profile profile, uint32_t keep_free, int *ret_error);
+/* Adds a block to the row under construction; the row goes to the writers when it is full. `hold`
+ * keeps `data` alive (a reference is taken; may be NULL). Must be followed by builders_flush(). */
+HF_MUST_CHECK int builder_add(struct engine *e, struct builder *b, const void *data,
+                              struct buf *hold, uint64_t volume, uint64_t offset, uint32_t count,
+                              uint64_t *ret_vba, uint32_t *ret_crcs);
+HF_MUST_CHECK int builder_add_moved(struct engine *e, struct builder *b, struct map_run *run,
+                                    struct buf *data, const struct row_check *checks,
+                                    uint32_t count, const uint64_t bits[4],
+                                    const struct row_run_phys *owners, uint32_t owner_count);
+/* Sends all part-filled rows to the writers and waits until every row is on disk. Parks. */
+HF_MUST_CHECK int builders_flush(struct engine *e);
+void builders_init(struct engine *e);
+void builders_drop(struct engine *e); /* after a failure */
+enum profile node_profile(const struct engine *e, enum profile profile);
+
+/* meta.c */
+HF_MUST_CHECK int meta_alloc(struct engine *e, uint32_t blocks, struct meta_object *ret_object);
+void meta_write(struct engine *e, const struct meta_object *object, struct buf *buf);
+HF_MUST_CHECK int meta_write_wait(struct engine *e); /* parks */
+HF_MUST_CHECK int meta_read_direct(struct engine *e, const struct direct_phys *direct,
+                                   struct buf **ret_buf);
+void meta_direct(const struct engine *e, const struct meta_object *object, const void *bytes,
+                 uint32_t length_bytes, struct direct_phys *ret_direct);
+void meta_store_init(struct engine *e);
+void meta_free_direct(struct engine *e, const struct direct_phys *direct);
+/* Table pages, catalog and directory of a checkpoint; fills in roots. Parks. */
+HF_MUST_CHECK int meta_write_tables(struct engine *e, struct roots_phys *roots);
+/* After the number of metadata copies was raised: everything is written again, in a checkpoint. */
+HF_MUST_CHECK int meta_strengthen(struct engine *e);
+HF_MUST_CHECK int meta_load_tables(struct engine *e, struct errmsg *reterr);
+
+/* catalog.c */
+struct volume *volume_add(struct engine *e, const struct volume_phys *phys);
+void volume_remove(struct volume *v);
+HF_MUST_CHECK int volume_phys_validate(const struct volume_phys *phys);
+HF_MUST_CHECK int config_phys_validate(const struct config_phys *phys, uint32_t blob_bytes);
+void config_put(struct engine *e, const struct config_phys *phys, const void *blob);
+void config_remove(struct engine *e, const char *kind, const char *id);
+struct buf *catalog_encode(const struct engine *e, uint32_t *ret_bytes);
+HF_MUST_CHECK int catalog_decode(struct engine *e, const void *bytes, size_t length);
+void catalog_clear(struct engine *e);
+void volume_store_init(struct volume *v);
+
+/* space.c */
+void space_recount(struct engine *e); /* after a change of membership or of volumes */
+/* What a write under way has been promised; moves to the layer when it is applied. */
+struct charge {
+    uint64_t blocks, bytes;
+};
+/* Parks until the blocks may be written to `v`, and reserves what they may need. ERR_NO_SPACE. */
+HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
+                              struct charge *ret_charge);
+void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
+uint64_t space_free_blocks(struct engine *e, enum profile profile);
+uint64_t space_used_share(const struct engine *e, bool with_dirty);
+HF_MUST_CHECK int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks);
+uint64_t volume_promised_blocks(const struct volume *v);
+
+/* checkpoint.c */
+void checkpoint_want(struct engine *e);
+void checkpoint_loop(void *engine); /* a fiber */
+HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
+
+/* cleaner.c */
+HF_MUST_CHECK int cleaner_run(struct engine *e);
+uint32_t cleaner_wanted_segments(const struct engine *e);
+
+/* request.c */
+void request_dispatch(struct volume_door *door, struct volume_request *request);
+void requests_refuse(struct engine *e, int error); /* all that wait */
+void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *row,
+                 size_t data_offset);
+void apply_unmap(struct volume *v, uint64_t block, uint64_t count);
+void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count);
+
+/* read.c */
+HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
+                              void *ret_data, uint64_t *ret_bad_block);
+HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
+/* How many blocks of the range have no content of their own (only near a full pool). Parks. */
+HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,
+                                      uint64_t *ret_unmapped);
+
+/* import.c */
+void engine_free(struct engine *e);
+HF_MUST_CHECK int engine_load(struct engine *e, struct errmsg *reterr);
+HF_MUST_CHECK int engine_replay_record(void *engine, uint16_t type, const void *header,
+                                       uint16_t header_bytes, struct buf *row, size_t data_offset,
+                                       uint32_t data_bytes);
+struct engine *engine_alloc(struct env *env, struct pool *pool, const struct engine_limits *limits);
+
+#endif

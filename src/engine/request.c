@@ -1,0 +1,679 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Volume requests. Each runs as a fiber.
+ *
+ * A write is admitted (space.c), logged, applied to the overlay at its commit, and answered. Blocks
+ * that are written only in part are read, completed and logged whole, under a lock on their range
+ * that excludes all other writes to it; whole blocks need no lock among each other. Long writes go
+ * straight into rows: the row is durable on every column first, then a REF record is logged
+ * (invariant 2). UNMAP is a log record and a hole in the overlay; it looks nothing up. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/mem.h"
+#include "base/sabotage.h"
+#include "codec/crc.h"
+#include "engine/private.h"
+
+enum { REF_COLUMN_BLOCKS = 16 };
+
+/* ---- locks on block ranges ---- */
+
+static bool range_conflicts(const struct volume *v, const struct range_lock *want) {
+    if (!want->exclusive && v->exclusive_locks == 0) {
+        return false;
+    }
+    LIST_FOR_EACH(link, &v->locks) {
+        const struct range_lock *held = CONTAINER_OF(link, struct range_lock, link);
+        if ((want->exclusive || held->exclusive) && held->start < want->end &&
+            want->start < held->end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void range_take(struct volume *v, struct range_lock *lock) {
+    if (SABOTAGE(rmw_unlocked)) {
+        list_init(&lock->link);
+        return;
+    }
+    while (range_conflicts(v, lock)) {
+        fiber_queue_wait(&v->lock_waiters);
+    }
+    list_append(&v->locks, &lock->link);
+    v->exclusive_locks += lock->exclusive;
+}
+
+static void range_release(struct volume *v, struct range_lock *lock) {
+    if (!list_is_empty(&lock->link)) {
+        list_remove(&lock->link);
+        v->exclusive_locks -= lock->exclusive;
+    }
+    fiber_queue_wake_all(&v->lock_waiters);
+}
+
+/* ---- applying, at the commit or in replay ---- */
+
+void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *row,
+                 size_t data_offset) {
+    struct overlay_extent x = {
+        .start = block, .count = count, .kind = OVERLAY_DATA, .buf = row, .offset = data_offset};
+    overlay_set(&v->active, &x);
+}
+
+void apply_unmap(struct volume *v, uint64_t block, uint64_t count) {
+    struct overlay_extent x = {.start = block, .count = count, .kind = OVERLAY_HOLE};
+    if (!SABOTAGE(unmap_forgotten)) {
+        overlay_set(&v->active, &x);
+    }
+}
+
+void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count) {
+    struct overlay_extent x = {.start = block, .count = count, .kind = OVERLAY_REF, .row = row};
+    overlay_set(&v->active, &x);
+}
+
+/* ---- a write, piece by piece ---- */
+
+struct write_entry {
+    struct log_entry log;
+    struct volume *v;
+    union {
+        struct record_range range;
+        struct record_ref *ref;
+    } record;
+    struct placed_row *row; /* REF */
+    struct charge charge;
+};
+
+/* The volume may have been deleted since; its struct lives until its requests have ended. */
+static void entry_applied(struct write_entry *w) {
+    space_release(w->v->engine, w->v, &w->charge, true);
+    w->charge = (struct charge){0};
+}
+
+static void write_apply(struct log_entry *log, struct buf *row, size_t data_offset) {
+    struct write_entry *w = CONTAINER_OF(log, struct write_entry, log);
+    apply_write(w->v, w->record.range.block, w->record.range.count, row, data_offset);
+    entry_applied(w);
+}
+
+static void unmap_apply(struct log_entry *log, struct buf *row, size_t data_offset) {
+    struct write_entry *w = CONTAINER_OF(log, struct write_entry, log);
+    (void)row;
+    (void)data_offset;
+    apply_unmap(w->v, w->record.range.block, w->record.range.count);
+}
+
+static void ref_apply(struct log_entry *log, struct buf *row, size_t data_offset) {
+    struct write_entry *w = CONTAINER_OF(log, struct write_entry, log);
+    (void)row;
+    (void)data_offset;
+    apply_ref(w->v, w->record.ref->block, w->row, w->record.ref->count);
+    entry_applied(w);
+}
+
+static void nothing_apply(struct log_entry *log, struct buf *row, size_t data_offset) {
+    (void)log;
+    (void)row;
+    (void)data_offset;
+}
+
+/* The content of whole blocks as a scatter list over the request and completed edge blocks. */
+struct content {
+    const struct iovec *iov;
+    uint32_t iov_count;
+};
+
+/* Bytes [at, at + bytes) of `from`, into ret_iov; returns the elements used. */
+static uint32_t content_slice(const struct content *from, uint64_t at, uint64_t bytes,
+                              struct iovec *ret_iov, uint32_t room) {
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < from->iov_count && bytes > 0; i++) {
+        if (at >= from->iov[i].iov_len) {
+            at -= from->iov[i].iov_len;
+            continue;
+        }
+        size_t n = MIN((uint64_t)from->iov[i].iov_len - at, bytes);
+        ASSERT_LT(used, room);
+        ret_iov[used++] =
+            (struct iovec){.iov_base = (uint8_t *)from->iov[i].iov_base + at, .iov_len = n};
+        bytes -= n;
+        at = 0;
+    }
+    ASSERT_EQ(bytes, 0);
+    return used;
+}
+
+/* Logs `count` blocks inline. */
+static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
+                        const struct content *content, uint64_t at) {
+    struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
+    struct write_entry w = {.log = {.type = RECORD_WRITE,
+                                    .header_bytes = sizeof(struct record_range),
+                                    .iov = iov,
+                                    .data_bytes = count * BLOCK_BYTES,
+                                    .apply = write_apply},
+                            .v = v,
+                            .record.range = {.volume = v->phys.id, .block = block, .count = count}};
+    w.log.header = &w.record.range;
+    w.log.iov_count =
+        content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
+    int err = space_admit(e, v, block, count, &w.charge);
+    if (err == OK) {
+        err = log_append(e->log, &w.log);
+        space_release(e, v, &w.charge, false); /* nothing if it was applied */
+    }
+    mem_free(iov);
+    return err;
+}
+
+/* ---- long writes: a row, then a REF ---- */
+
+struct announcement {
+    struct log_entry log;
+    struct record_segment record;
+};
+
+/* A log record that makes the segment known to a replay, unless something already does. */
+static void announce(struct engine *e, struct segment *s, struct announcement *a) {
+    a->log.done = true;
+    a->log.result = OK;
+    if (s->announced) {
+        return;
+    }
+    a->record = (struct record_segment){.slot = s->slot};
+    segment_to_phys(s, &a->record.segment);
+    a->log = (struct log_entry){.type = RECORD_SEGMENT,
+                                .header = &a->record,
+                                .header_bytes = sizeof(a->record),
+                                .apply = nothing_apply};
+    s->announced = true;
+    log_start(e->log, &a->log);
+}
+
+/* Data blocks of the largest row in a new segment of the volume's profile. */
+static uint32_t fresh_row_blocks(struct engine *e, const struct volume *v) {
+    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile, disks)};
+    return row_capacity(&e->table, &fresh, false);
+}
+
+/* Writes of at least this many blocks go straight into rows. */
+static uint32_t ref_least_blocks(struct engine *e, const struct volume *v) {
+    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    struct shape shape = profile_shape((enum profile)v->phys.profile, disks);
+    uint32_t stripe = shape.data * (uint32_t)REF_COLUMN_BLOCKS;
+    uint32_t fresh = fresh_row_blocks(e, v);
+    return MAX(2u, MIN(stripe, fresh / 2));
+}
+
+/* A row with room for up to `count` blocks, filled from the content, not yet written. */
+static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
+                     const struct content *content, uint64_t at, struct row **ret_row) {
+    enum profile p = (enum profile)v->phys.profile;
+    struct row *row = NULL;
+    int err = ERR_NO_SPACE;
+    for (int attempt = 0; attempt < 2 && err == ERR_NO_SPACE; attempt++) {
+        struct segment *s =
+            stream_segment(e, &e->hot[p], SEGMENT_DATA, p, e->ref_keep_free, &err);
+        if (s == NULL) {
+            return err;
+        }
+        uint32_t room = row_capacity(&e->table, s, false);
+        if (room < MIN(count, ref_least_blocks(e, v)) && s->used_blocks > 0) {
+            segment_seal(&e->table, s); /* its rest is too small */
+            err = ERR_NO_SPACE;
+            continue;
+        }
+        if (room == 0) {
+            return ERR_NO_SPACE;
+        }
+        err = row_new(&e->table, s, MIN(count, room), 1, e->pool->super.mount_generation, &row);
+    }
+    if (err != OK) {
+        return err;
+    }
+    uint64_t vba = engine_take_vba_run(e);
+    row->runs[0] = (struct row_run_phys){.vba = vba,
+                                         .offset = block,
+                                         .volume = (uint32_t)v->phys.id,
+                                         .count = (uint16_t)row->blocks,
+                                         .kind = ROW_OWNER_DATA};
+    struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
+    uint32_t n = content_slice(content, at, (uint64_t)row->blocks * BLOCK_BYTES, iov,
+                               content->iov_count + 1);
+    uint8_t *to = row_block(row, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(to, iov[i].iov_base, iov[i].iov_len);
+        to += iov[i].iov_len;
+    }
+    mem_free(iov);
+    for (uint32_t i = 0; i < row->blocks; i++) {
+        row->vba[i] = vba + i;
+        row->crc[i] = crc32c_seeded(vba + i, row_block(row, i), BLOCK_BYTES);
+    }
+    row_finish(row);
+    *ret_row = row;
+    return OK;
+}
+
+static int ref_write_row(struct engine *e, struct volume *v, struct row *row) {
+    enum profile p = (enum profile)v->phys.profile;
+    int err = row_write(row, true);
+    for (int moves = 0; err == ERR_IO && moves < 8; moves++) {
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 0, &err);
+        err = s == NULL ? err : row_move(row, s);
+        if (err == ERR_NO_SPACE && s != NULL) {
+            segment_seal(&e->table, s);
+            err = ERR_IO;
+            continue;
+        }
+        if (err == OK) {
+            err = row_write(row, true);
+        }
+    }
+    return err;
+}
+
+static int ref_log(struct engine *e, struct volume *v, uint64_t block, const struct row *row,
+                   struct charge *charge) {
+    uint32_t bytes = (uint32_t)(sizeof(struct record_ref) + row->blocks * sizeof(uint32_t));
+    struct record_ref *ref = mem_alloc(bytes);
+    struct placed_row *placed = placed_row_new(row->segment, row->blocks);
+    *ref = (struct record_ref){.volume = v->phys.id,
+                               .block = block,
+                               .vba = row->vba[0],
+                               .segment_uid = row->segment->uid,
+                               .count = row->blocks,
+                               .segment = row->segment->slot,
+                               .offset = row->offset,
+                               .height = row->height,
+                               .header_blocks = row->header_blocks};
+    memcpy(ref->crc, row->crc, row->blocks * sizeof(uint32_t));
+    memcpy(placed->crc, row->crc, row->blocks * sizeof(uint32_t));
+    placed->offset = row->offset;
+    placed->height = row->height;
+    placed->header_blocks = row->header_blocks;
+    placed->vba = row->vba[0];
+    struct announcement a;
+    announce(e, row->segment, &a);
+    struct write_entry w = {.log = {.type = RECORD_REF,
+                                    .header = ref,
+                                    .header_bytes = (uint16_t)bytes,
+                                    .apply = ref_apply},
+                            .v = v,
+                            .record.ref = ref,
+                            .row = placed,
+                            .charge = *charge};
+    int err = log_append(e->log, &w.log);
+    int announced = log_wait(e->log, &a.log);
+    *charge = w.charge; /* cleared if it was applied */
+    placed_row_unref(placed);
+    mem_free(ref);
+    return err != OK ? err : announced;
+}
+
+/* Writes up to `count` blocks as one row; *ret_done says how many. ERR_NO_SPACE: no chunk to spare,
+ * the caller writes inline. */
+static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
+                     const struct content *content, uint64_t at, uint32_t *ret_done) {
+    struct row *row = NULL;
+    struct charge charge = {0};
+    int err = space_admit(e, v, block, MIN(count, (uint32_t)ROW_DATA_MAX), &charge);
+    if (err != OK) {
+        return err;
+    }
+    err = ref_build(e, v, block, count, content, at, &row);
+    if (err == OK) { /* its data takes no memory, and the room on disk is taken */
+        e->admitted_bytes -= charge.bytes;
+        charge.bytes = 0;
+    }
+    if (err == OK && SABOTAGE(ref_before_row)) {
+        err = ref_log(e, v, block, row, &charge);
+        *ret_done = row->blocks;
+        if (err == OK) {
+            err = ref_write_row(e, v, row);
+        }
+    } else if (err == OK) {
+        err = ref_write_row(e, v, row);
+        if (err == OK) {
+            err = ref_log(e, v, block, row, &charge);
+            *ret_done = row->blocks;
+        }
+    } else if (err == ERR_NO_SPACE) {
+        *ret_done = 0;
+        err = OK;
+    }
+    space_release(e, v, &charge, false);
+    row_free(row);
+    return err;
+}
+
+/* Writes whole blocks from `content`, as rows where they are long enough. */
+static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
+                       const struct content *content) {
+    uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
+    uint32_t ref_least = ref_least_blocks(e, v);
+    uint32_t inline_most = MIN(inline_max, ref_least);
+    int err = OK;
+    for (uint64_t done = 0; done < count && err == OK;) {
+        uint32_t n = 0;
+        if (count - done >= ref_least) {
+            err = write_ref(e, v, block + done, (uint32_t)MIN(count - done, (uint64_t)ROW_DATA_MAX),
+                            content, done * BLOCK_BYTES, &n);
+        }
+        if (err == OK && n == 0) {
+            n = (uint32_t)MIN(count - done, (uint64_t)inline_most);
+            err = write_inline(e, v, block + done, n, content, done * BLOCK_BYTES);
+        }
+        done += n;
+    }
+    return err;
+}
+
+/* ---- requests ---- */
+
+struct edges { /* first and last block of a range that covers them only in part */
+    struct buf *buf;
+    struct iovec *iov; /* edge, request, edge */
+};
+
+/* Completes the edge blocks with what they hold. The range is locked. */
+static int edges_read(struct engine *e, struct volume *v, struct volume_request *q, struct edges *x,
+                      struct content *ret_content) {
+    uint64_t start = q->offset_bytes, end = q->offset_bytes + q->length_bytes;
+    size_t head = start % BLOCK_BYTES,
+           tail = end % BLOCK_BYTES ? BLOCK_BYTES - end % BLOCK_BYTES : 0;
+    int err = OK;
+    x->buf = buf_new(2 * BLOCK_BYTES);
+    x->iov = MEM_NEW_ARRAY(struct iovec, q->iov_count + 2);
+    if (head > 0) {
+        err = read_blocks(e, v, start / BLOCK_BYTES, 1, x->buf->data, NULL);
+    }
+    if (tail > 0 && err == OK) {
+        err = read_blocks(e, v, end / BLOCK_BYTES, 1, x->buf->data + BLOCK_BYTES, NULL);
+    }
+    uint32_t n = 0;
+    if (head > 0) {
+        x->iov[n++] = (struct iovec){.iov_base = x->buf->data, .iov_len = head};
+    }
+    memcpy(&x->iov[n], q->iov, q->iov_count * sizeof(*q->iov));
+    n += q->iov_count;
+    if (tail > 0) {
+        x->iov[n++] =
+            (struct iovec){.iov_base = x->buf->data + 2 * BLOCK_BYTES - tail, .iov_len = tail};
+    }
+    *ret_content = (struct content){.iov = x->iov, .iov_count = n};
+    return err;
+}
+
+static void edges_free(struct edges *x) {
+    buf_unref(x->buf);
+    mem_free(x->iov);
+}
+
+static struct range_lock range_of(const struct volume_request *q, bool exclusive) {
+    return (struct range_lock){.start = q->offset_bytes / BLOCK_BYTES,
+                               .end = div_round_up(q->offset_bytes + q->length_bytes, BLOCK_BYTES),
+                               .exclusive = exclusive};
+}
+
+static bool is_whole(const struct volume_request *q) {
+    return q->offset_bytes % BLOCK_BYTES == 0 && q->length_bytes % BLOCK_BYTES == 0;
+}
+
+static int write_locked(struct engine *e, struct volume *v, struct volume_request *q) {
+    struct range_lock range = range_of(q, false);
+    struct content content = {.iov = q->iov, .iov_count = q->iov_count};
+    struct edges x = {0};
+    int err = OK;
+    if (!is_whole(q)) {
+        err = edges_read(e, v, q, &x, &content);
+    }
+    if (err == OK) {
+        err = write_whole(e, v, range.start, range.end - range.start, &content);
+    }
+    edges_free(&x);
+    return err;
+}
+
+static int write_request(struct engine *e, struct volume *v, struct volume_request *q) {
+    struct range_lock lock = range_of(q, !is_whole(q));
+    e->writes++;
+    e->write_bytes += q->length_bytes;
+    range_take(v, &lock);
+    int err = write_locked(e, v, q);
+    range_release(v, &lock);
+    return err;
+}
+
+static int unmap_blocks(struct engine *e, struct volume *v, uint64_t block, uint64_t count) {
+    struct write_entry w = {.log = {.type = RECORD_UNMAP,
+                                    .header_bytes = sizeof(struct record_range),
+                                    .apply = unmap_apply},
+                            .v = v,
+                            .record.range = {.volume = v->phys.id, .block = block, .count = count}};
+    w.log.header = &w.record.range;
+    return log_append(e->log, &w.log);
+}
+
+static int unmap_request(struct engine *e, struct volume *v, struct volume_request *q) {
+    uint64_t first = div_round_up(q->offset_bytes, BLOCK_BYTES);
+    uint64_t end = (q->offset_bytes + q->length_bytes) / BLOCK_BYTES;
+    e->unmaps++;
+    if (first >= end) {
+        return OK;
+    }
+    struct range_lock lock = {.start = first, .end = end};
+    range_take(v, &lock);
+    int err = unmap_blocks(e, v, first, end - first);
+    range_release(v, &lock);
+    return err;
+}
+
+/* Part of a block at either end is written as zeroes; the blocks between are unmapped. */
+static int zeroes_request(struct engine *e, struct volume *v, struct volume_request *q) {
+    static const uint8_t zeroes[BLOCK_BYTES];
+    uint64_t start = q->offset_bytes, end = start + q->length_bytes;
+    uint64_t first = round_up(start, BLOCK_BYTES), last = round_down(end, BLOCK_BYTES);
+    struct {
+        uint64_t start, end;
+    } edge[2] = {{start, MIN(first, end)}, {MAX(last, MIN(first, end)), end}};
+    struct range_lock lock = range_of(q, !is_whole(q));
+    int err = OK;
+    range_take(v, &lock);
+    for (int i = 0; i < 2 && err == OK; i++) {
+        if (edge[i].end > edge[i].start) {
+            struct iovec iov = {.iov_base = (void *)(uintptr_t)zeroes,
+                                .iov_len = edge[i].end - edge[i].start};
+            struct volume_request part = *q;
+            part.offset_bytes = edge[i].start;
+            part.length_bytes = iov.iov_len;
+            part.iov = &iov;
+            part.iov_count = 1;
+            err = write_locked(e, v, &part);
+        }
+    }
+    if (err == OK && first < last) {
+        err = unmap_blocks(e, v, first / BLOCK_BYTES, (last - first) / BLOCK_BYTES);
+    }
+    range_release(v, &lock);
+    return err;
+}
+
+/* Compares bytes [at, …) of `have` with the first half of the request; offset of the first
+ * difference, or UINT64_MAX. */
+static uint64_t first_difference(const struct volume_request *q, const uint8_t *have) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < q->iov_count && at < q->length_bytes; i++) {
+        size_t n = MIN((uint64_t)q->iov[i].iov_len, q->length_bytes - at);
+        const uint8_t *want = q->iov[i].iov_base;
+        if (memcmp(have + at, want, n) != 0) {
+            for (size_t j = 0;; j++) {
+                if (have[at + j] != want[j]) {
+                    return at + j;
+                }
+            }
+        }
+        at += n;
+    }
+    return UINT64_MAX;
+}
+
+static int compare_and_write_request(struct engine *e, struct volume *v, struct volume_request *q) {
+    struct range_lock lock = range_of(q, true);
+    uint32_t count = (uint32_t)(lock.end - lock.start);
+    if ((uint64_t)count * BLOCK_BYTES > log_data_max(e->log, sizeof(struct record_range))) {
+        return ERR_INVALID; /* must fit one record to be atomic */
+    }
+    struct buf *buf = buf_new((size_t)count * BLOCK_BYTES);
+    uint8_t *have = buf->data + q->offset_bytes % BLOCK_BYTES;
+    uint64_t bad = 0;
+    range_take(v, &lock);
+    int err = read_blocks(e, v, lock.start, count, buf->data, &bad);
+    if (err != OK) {
+        q->error_bytes = bad > lock.start ? bad * BLOCK_BYTES - q->offset_bytes : 0;
+    } else {
+        uint64_t difference = first_difference(q, have);
+        if (difference != UINT64_MAX) {
+            q->error_bytes = difference;
+            err = ERR_MISCOMPARE;
+        }
+    }
+    if (err == OK) {
+        struct content all = {.iov = q->iov, .iov_count = q->iov_count};
+        struct iovec *iov = MEM_NEW_ARRAY(struct iovec, q->iov_count + 1);
+        uint32_t n = content_slice(&all, q->length_bytes, q->length_bytes, iov, q->iov_count + 1);
+        for (uint32_t i = 0; i < n; i++) {
+            memcpy(have, iov[i].iov_base, iov[i].iov_len);
+            have += iov[i].iov_len;
+        }
+        struct iovec whole = {.iov_base = buf->data, .iov_len = (size_t)count * BLOCK_BYTES};
+        struct content content = {.iov = &whole, .iov_count = 1};
+        err = write_inline(e, v, lock.start, count, &content, 0);
+        mem_free(iov);
+    }
+    range_release(v, &lock);
+    buf_unref(buf);
+    return err;
+}
+
+static int flush_request(struct engine *e, struct volume *v, struct volume_request *q) {
+    (void)e;
+    (void)v;
+    (void)q;
+    return OK; /* whatever has been answered is in the log, durably */
+}
+
+static int read_op(struct engine *e, struct volume *v, struct volume_request *q) {
+    e->reads++;
+    e->read_bytes += q->length_bytes;
+    return read_request(e, v, q);
+}
+
+static const struct {
+    int (*run)(struct engine *e, struct volume *v, struct volume_request *q);
+    uint64_t bytes_max;
+    uint32_t iov_factor; /* iovec bytes per length byte */
+} ops[VOLUME_OPS] = {
+    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1},
+    [VOLUME_WRITE] = {write_request, VOLUME_REQUEST_BYTES_MAX, 1},
+    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0},
+    [VOLUME_UNMAP] = {unmap_request, UINT64_MAX, 0},
+    [VOLUME_WRITE_ZEROES] = {zeroes_request, UINT64_MAX, 0},
+    [VOLUME_COMPARE_AND_WRITE] = {compare_and_write_request, VOLUME_COMPARE_BYTES_MAX, 2},
+    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0},
+};
+
+static int request_validate(const struct volume *v, const struct volume_request *q) {
+    if (q->op >= VOLUME_OPS || q->offset_bytes % SECTOR_BYTES != 0 ||
+        q->length_bytes % SECTOR_BYTES != 0 || q->length_bytes > ops[q->op].bytes_max) {
+        return ERR_INVALID;
+    }
+    if (!range_is_within(q->offset_bytes, q->length_bytes, v->phys.size_bytes)) {
+        return ERR_RANGE;
+    }
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < q->iov_count; i++) {
+        bytes += q->iov[i].iov_len;
+    }
+    return bytes == q->length_bytes * ops[q->op].iov_factor || ops[q->op].iov_factor == 0
+               ? OK
+               : ERR_INVALID;
+}
+
+static int request_run(struct engine *e, struct volume_request *q) {
+    struct volume *v = engine_volume(e, q->volume_id);
+    if (v == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    int err = request_validate(v, q);
+    if (err == OK && e->state == ENGINE_FAILED && q->op != VOLUME_READ && q->op != VOLUME_VERIFY) {
+        err = ERR_READ_ONLY;
+    }
+    if (err == OK) {
+        err = v->fault;
+    }
+    if (err != OK || (q->length_bytes == 0 && q->op != VOLUME_FLUSH)) {
+        return err;
+    }
+    v->users++;
+    err = ops[q->op].run(e, v, q);
+    v->users--;
+    return err;
+}
+
+static struct volume_request *queue_pop(struct engine *e) {
+    struct volume_request *q = e->queue_head;
+    if (q != NULL) {
+        e->queue_head =
+            q->task.next == NULL ? NULL : CONTAINER_OF(q->task.next, struct volume_request, task);
+        if (e->queue_head == NULL) {
+            e->queue_tail = NULL;
+        }
+        q->task.next = NULL;
+    }
+    return q;
+}
+
+static void request_fiber(void *arg) {
+    struct volume_request *q = arg;
+    struct engine *e = CONTAINER_OF(q->door, struct engine, door);
+    while (q != NULL) {
+        volume_complete(q, request_run(e, q));
+        q = queue_pop(e);
+    }
+    e->running--;
+    if (e->running == 0) {
+        fiber_queue_wake_all(&e->idle);
+    }
+}
+
+void request_dispatch(struct volume_door *door, struct volume_request *q) {
+    struct engine *e = CONTAINER_OF(door, struct engine, door);
+    if (e->state == ENGINE_CLOSING) {
+        volume_complete(q, ERR_SHUTDOWN);
+        return;
+    }
+    if (e->running >= e->limits.requests) {
+        q->task.next = NULL;
+        if (e->queue_tail != NULL) {
+            e->queue_tail->task.next = &q->task;
+        } else {
+            e->queue_head = q;
+        }
+        e->queue_tail = q;
+        return;
+    }
+    e->running++;
+    fiber_start(e->env, request_fiber, q);
+}
+
+void requests_refuse(struct engine *e, int error) {
+    struct volume_request *q;
+    while ((q = queue_pop(e)) != NULL) {
+        volume_complete(q, error);
+    }
+}

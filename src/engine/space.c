@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Admission: what is admitted can be flushed (invariant 15).
+ *
+ * Space is counted in shares of the pool: a data block of a profile costs 1 / (blocks the whole
+ * pool could hold in that profile). What is used is the sum over volumes of what they hold (thick
+ * ones: of what they were promised); what is dirty is charged as if every block were new, because a
+ * write reads no metadata. About an eighth of the pool, or what a small pool needs for open
+ * segments and metadata if that is more, is never sold: checkpoints, deletes and the cleaner live
+ * on it.
+ *
+ * When the worst case would pass the limit, the writer first waits for a checkpoint, which turns
+ * guesses into facts; then, near the end, it looks up which of its blocks are really new. Only if
+ * those do not fit there is no space.
+ *
+ * Besides, free chunks must hold what a checkpoint writes before it frees anything. When they are
+ * few, writers wait for a checkpoint, which also cleans. */
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/sabotage.h"
+#include "engine/private.h"
+
+enum { RESERVE_PERCENT = 12, ADMIT_ATTEMPTS = 64 };
+
+uint64_t volume_promised_blocks(const struct volume *v) {
+    uint64_t size = v->phys.size_bytes / BLOCK_BYTES;
+    bool thick =
+        (v->phys.flags & VOLUME_FLAG_THICK) != 0 && (v->phys.flags & VOLUME_FLAG_DELETING) == 0;
+    return thick ? MAX(size, v->phys.allocated_blocks) : v->phys.allocated_blocks;
+}
+
+/* Chunks that a pool with these volumes keeps for itself. */
+static uint64_t reserved_chunks(const struct engine *e) {
+    bool in_use[PROFILE_COUNT] = {false};
+    uint32_t widest = 1;
+    uint64_t chunks = 6ull * e->pool->super.meta_copies;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        in_use[v->phys.profile] = true;
+        in_use[node_profile(e, (enum profile)v->phys.profile)] = true;
+    }
+    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        if (in_use[p]) {
+            uint32_t columns = shape_columns(profile_shape((enum profile)p, disks));
+            chunks += 3ull * columns; /* hot, cold, and one being cleaned */
+            widest = MAX(widest, columns);
+        }
+    }
+    uint64_t dirty = div_round_up(e->limits.dirty_bytes,
+                                  (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES);
+    return chunks + 2 * widest + 3 * dirty;
+}
+
+void space_recount(struct engine *e) {
+    uint64_t chunks = 0;
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        chunks += pool_member_in_sync(e->pool, m) ? e->table.chunk_count[m] : 0;
+    }
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        uint64_t usable = segment_usable_blocks(&e->table, (enum profile)p, false);
+        e->share[p] = usable == 0 ? 0 : SHARE_ONE / usable + 1;
+        e->free_changes[p] = UINT64_MAX;
+    }
+    uint64_t reserved = reserved_chunks(e);
+    uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 5;
+    percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
+    e->limit_share = SHARE_ONE / 100 * (100 - percent);
+    uint64_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    e->ref_keep_free = (uint32_t)(chunks * percent / 100 / 4 / disks) + 2;
+}
+
+uint64_t space_free_blocks(struct engine *e, enum profile profile) {
+    if (e->free_changes[profile] != e->table.changes) {
+        e->free_blocks[profile] = segment_usable_blocks(&e->table, profile, true);
+        e->free_changes[profile] = e->table.changes;
+    }
+    return e->free_blocks[profile];
+}
+
+uint64_t space_used_share(const struct engine *e, bool with_dirty) {
+    uint64_t used = 0;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        uint64_t share = e->share[v->phys.profile];
+        uint64_t dirty = v->admitted_blocks + v->dirty_blocks + v->frozen_blocks;
+        used += volume_promised_blocks(v) * share;
+        if (with_dirty && (v->phys.flags & VOLUME_FLAG_THICK) == 0) {
+            used += dirty * share;
+        }
+    }
+    return used;
+}
+
+int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks) {
+    uint64_t cost;
+    if (e->share[profile] == 0 || __builtin_mul_overflow(blocks, e->share[profile], &cost) ||
+        cost > e->limit_share || space_used_share(e, true) + cost > e->limit_share) {
+        return ERR_NO_SPACE;
+    }
+    return OK;
+}
+
+static uint64_t dirty_total_bytes(const struct engine *e) {
+    return e->admitted_bytes + e->dirty_bytes + e->frozen_bytes;
+}
+
+static bool dirty_has_room(const struct engine *e, uint64_t bytes) {
+    uint64_t dirty = dirty_total_bytes(e);
+    return dirty == 0 || dirty + bytes <= e->limits.dirty_bytes;
+}
+
+/* Free chunks hold what is dirty, the nodes it will touch, and a little more. */
+static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t count) {
+    enum profile p = (enum profile)v->phys.profile;
+    const struct geometry *g = &e->pool->super.geometry;
+    uint64_t dirty = dirty_total_bytes(e) / BLOCK_BYTES + count;
+    struct shape shape = profile_shape(p, MAX(1u, pool_in_sync_count(e->pool)));
+    uint64_t spare = 2ull * shape.data * g->chunk_blocks;
+    return space_free_blocks(e, p) >= dirty + dirty / 4 + spare;
+}
+
+static int wait_for_checkpoint(struct engine *e) {
+    checkpoint_want(e);
+    fiber_queue_wait(&e->space_waiters);
+    return e->state == ENGINE_FAILED ? e->failure : OK;
+}
+
+static bool promise_has_room(const struct engine *e, const struct volume *v, uint64_t blocks) {
+    if ((v->phys.flags & VOLUME_FLAG_THICK) != 0) {
+        return true; /* promised at its creation */
+    }
+    return space_used_share(e, true) + blocks * e->share[v->phys.profile] <= e->limit_share;
+}
+
+int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
+                struct charge *ret_charge) {
+    struct charge charge = {.blocks = count, .bytes = count * BLOCK_BYTES};
+    if (e->share[v->phys.profile] == 0 && !SABOTAGE(admission_off)) {
+        return ERR_NO_SPACE;
+    }
+    for (int attempt = 0; !SABOTAGE(admission_off); attempt++) {
+        int err = OK;
+        if (!dirty_has_room(e, charge.bytes)) {
+            err = wait_for_checkpoint(e);
+            attempt = 0; /* waits for other writers' data are not attempts at anything */
+        } else if (!promise_has_room(e, v, charge.blocks)) {
+            if (v->admitted_blocks + v->dirty_blocks + v->frozen_blocks > 0 || attempt == 0) {
+                err = wait_for_checkpoint(e);
+            } else {
+                err = read_count_unmapped(v, block, count, &charge.blocks);
+                if (err == ERR_AGAIN) { /* a checkpoint committed meanwhile: look again */
+                    continue;
+                }
+                if (err == OK && !promise_has_room(e, v, charge.blocks)) {
+                    return ERR_NO_SPACE;
+                }
+            }
+        } else if (!chunks_have_room(e, v, count)) {
+            err = wait_for_checkpoint(e);
+        } else {
+            break;
+        }
+        if (err != OK) {
+            return err;
+        }
+        if (attempt > ADMIT_ATTEMPTS) {
+            return ERR_NO_SPACE;
+        }
+    }
+    v->admitted_blocks += charge.blocks;
+    e->admitted_bytes += charge.bytes;
+    *ret_charge = charge;
+    return OK;
+}
+
+void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied) {
+    ASSERT_LE(charge->blocks, v->admitted_blocks);
+    ASSERT_LE(charge->bytes, e->admitted_bytes);
+    v->admitted_blocks -= charge->blocks;
+    e->admitted_bytes -= charge->bytes;
+    if (applied) {
+        v->dirty_blocks += charge->blocks;
+        e->dirty_bytes += charge->bytes;
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MPL-2.0
+/* From paths to an open pool, and the list of what could be opened. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/math.h"
+#include "base/mem.h"
+#include "pool/internal.h"
+
+/* ---- which pool ---- */
+
+static void list_paths(const struct probe *probes, uint32_t count, char *text, size_t room) {
+    size_t used = 0;
+    for (uint32_t i = 0; i < count && used < room; i++) {
+        if (probes[i].labelled) {
+            used += (size_t)snprintf(text + used, room - used, "; %s belongs to pool %s",
+                                     probes[i].path, probes[i].label.pool_name);
+        } else {
+            used += (size_t)snprintf(text + used, room - used, "; %s", probes[i].problem.text);
+        }
+    }
+}
+
+static int find_pool(const struct probe *probes, uint32_t count, const char *name,
+                     struct uuid *ret_pool, struct errmsg *reterr) {
+    const struct label_phys *found = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct label_phys *label = &probes[i].label;
+        if (!probes[i].labelled || (name != NULL && strcmp(name, label->pool_name) != 0)) {
+            continue;
+        }
+        if (found != NULL && !uuid_equal(&found->pool, &label->pool)) {
+            char a[UUID_TEXT_BYTES], b[UUID_TEXT_BYTES];
+            uuid_format(&found->pool, a);
+            uuid_format(&label->pool, b);
+            return errmsg_set(reterr, ERR_INVALID,
+                              "the disks hold more than one pool (%s %s, %s %s); name one, or "
+                              "give only its disks",
+                              found->pool_name, a, label->pool_name, b);
+        }
+        found = label;
+    }
+    if (found == NULL) {
+        char text[400] = "";
+        list_paths(probes, count, text, sizeof(text));
+        return errmsg_set(
+            reterr, ERR_NOT_FOUND, "no disk of %s%s was found among %" PRIu32 " looked at%s",
+            name != NULL ? "pool " : "any pool", name != NULL ? name : "", count, text);
+    }
+    *ret_pool = found->pool;
+    return OK;
+}
+
+/* ---- opening ---- */
+
+/* Which copies of the superblock and the label pool_take() has to write again. */
+static void note_repairs(const struct probe *p, const struct super_phys *s,
+                         struct pool_private *private_state) {
+    uint32_t m = p->label.member;
+    for (uint32_t copy = 0; copy < 2; copy++) {
+        uint32_t slot = 2 * copy + (uint32_t)(s->sequence & 1);
+        if (p->slots[slot] != COPY_GOOD || p->slot_sequence[slot] != s->sequence ||
+            p->slot_mount_id[slot] != s->mount_id) {
+            private_state->repair_super[m] |= (uint8_t)(1u << copy);
+        }
+        if (p->label_copies[copy] != COPY_GOOD) {
+            private_state->repair_label[m] |= (uint8_t)(1u << copy);
+        }
+    }
+    private_state->labels[m] = p->label;
+}
+
+static struct pool *pool_new(struct env *env, struct choice *choice, const char *host,
+                             bool read_only) {
+    struct pool *pool = MEM_NEW(struct pool);
+    struct pool_private *p = MEM_NEW(struct pool_private);
+    pool->env = env;
+    pool->super = *choice->super;
+    pool->read_only = read_only;
+    pool->private_state = p;
+    p->pool = pool;
+    p->next = *choice->super;
+    p->parent_mount_id = choice->super->mount_id;
+    p->current = choice->current;
+    p->settled = choice->settled;
+    p->point = choice->point;
+    p->epoch_floor = choice->epoch_floor;
+    p->generation_floor = choice->generation_floor;
+    p->forced = choice->forced;
+    (void)snprintf(p->host, sizeof(p->host), "%s", host);
+    fiber_lock_init(&p->lock);
+    fiber_queue_init(&p->settle_queue);
+    pool_notify_init(p);
+    for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        struct probe *voter = choice->voters[m], *informed = choice->informed[m];
+        pool->blocks[m] = pool->super.members[m].disk_blocks;
+        memcpy(pool->why[m], choice->why[m], sizeof(pool->why[m]));
+        if (voter != NULL) {
+            note_repairs(voter, choice->super, p);
+            pool->disks[m] = voter->disk;
+            voter->disk = NULL; /* is the pool's now */
+        } else if (informed != NULL && !read_only) {
+            p->informed_disks[m] = informed->disk;
+            p->informed |= choice->here_mask & (1ull << m);
+            informed->disk = NULL;
+        }
+    }
+    return pool;
+}
+
+int pool_open(struct env *env, const struct pool_open_options *options, struct pool **ret_pool,
+              struct errmsg *reterr) {
+    char host[HOST_BYTES];
+    host_read(env, host);
+    struct choose_options choose_options = {.host = host,
+                                            .read_only = options->read_only,
+                                            .force_quorum = options->force_quorum,
+                                            .force_host = options->force_host};
+    struct probe *probes =
+        probe_paths(env, options->paths, options->path_count, &options->disk, options->read_only);
+    struct choice *choice = MEM_NEW(struct choice);
+    int error = find_pool(probes, options->path_count, options->name, &choose_options.pool, reterr);
+    if (error == OK) {
+        error = choose(env, probes, options->path_count, &choose_options, choice, reterr);
+    }
+    if (error == OK) {
+        *ret_pool = pool_new(env, choice, host, options->read_only);
+    }
+    mem_free(choice);
+    probes_free(probes, options->path_count);
+    return error;
+}
+
+/* ---- scanning ---- */
+
+static void describe(struct env *env, struct probe *probes, uint32_t count, const struct uuid *pool,
+                     const char *host, struct pool_found *found) {
+    struct choose_options options = {.pool = *pool, .host = host};
+    struct choice *choice = MEM_NEW(struct choice);
+    struct errmsg problem = {0};
+    int error = choose(env, probes, count, &options, choice, &problem);
+    found->uuid = *pool;
+    if (error != OK) {
+        (void)snprintf(found->problem, sizeof(found->problem), "%.255s", problem.text);
+    }
+    const struct super_phys *s = choice->super;
+    if (s != NULL) {
+        size_t used = 0;
+        memcpy(found->name, s->name, sizeof(found->name));
+        memcpy(found->host, s->host, sizeof(found->host));
+        found->wall_ns = s->wall_ns;
+        found->exported = (s->flags & SUPER_FLAG_EXPORTED) != 0;
+        found->present = (uint32_t)__builtin_popcountll(choice->voter_mask);
+        for (uint32_t m = 0; m < s->member_count; m++) {
+            if (s->members[m].state == MEMBER_NONE) {
+                continue;
+            }
+            found->members++;
+            if (choice->voters[m] == NULL && used < sizeof(found->missing)) {
+                used += (size_t)snprintf(found->missing + used, sizeof(found->missing) - used,
+                                         "%sdisk %" PRIu32 ": %s", used == 0 ? "" : "; ", m,
+                                         choice->why[m]);
+            }
+        }
+    }
+    mem_free(choice);
+}
+
+int pool_scan(struct env *env, const char *const *paths, uint32_t path_count,
+              struct pool_found **ret_found, uint32_t *ret_count, struct errmsg *reterr) {
+    (void)reterr; /* what is wrong with one path is no failure of the scan */
+    char host[HOST_BYTES];
+    host_read(env, host);
+    struct disk_options disk = {0};
+    struct probe *probes = probe_paths(env, paths, path_count, &disk, true);
+    struct pool_found *found = MEM_NEW_ARRAY(struct pool_found, path_count + 1);
+    uint32_t pools = 0;
+    for (uint32_t i = 0; i < path_count; i++) {
+        const struct label_phys *label = &probes[i].label;
+        if (!probes[i].labelled) {
+            continue;
+        }
+        uint32_t j = 0;
+        while (j < pools && !uuid_equal(&found[j].uuid, &label->pool)) {
+            j++;
+        }
+        if (j == pools) {
+            memcpy(found[pools].name, label->pool_name, sizeof(found[pools].name));
+            describe(env, probes, path_count, &label->pool, host, &found[pools]);
+            pools++;
+        }
+    }
+    probes_free(probes, path_count);
+    *ret_found = found;
+    *ret_count = pools;
+    return OK;
+}

@@ -1,0 +1,713 @@
+// SPDX-License-Identifier: MPL-2.0
+/* The management plane: validation, routes, settings, records; and a whole service over the engine
+ * in memory (tests/fake), asked through its socket. */
+#include "unit.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cmd/client.h"
+#include "control/answer.h"
+#include "control/api.h"
+#include "control/config.h"
+#include "control/lun.h"
+#include "control/routes.h"
+#include "control/serve.h"
+#include "fake_engine.h"
+
+/* ---- answers ---- */
+
+static void every_code_has_a_status_and_a_body(void **state) {
+    (void)state;
+    for (int i = 1; i < ERROR_INDEX_COUNT; i++) {
+        unsigned status = answer_status(-i);
+        assert_true(status >= 400 && status <= 599);
+        struct errmsg why = {0}, back = {0};
+        (void)errmsg_set(&why, -i, "something happened to thing %d", i);
+        json_t *body = answer_error(-i, &why);
+        assert_int_equal(answer_read_error(body, &back), -i);
+        assert_string_equal(back.text, why.text);
+        json_decref(body);
+    }
+    assert_int_equal(answer_status(OK), 200);
+    assert_int_equal(answer_status(ERR_NO_SPACE), 507);
+    assert_int_equal(answer_status(ERR_NOT_FOUND), 404);
+    assert_int_equal(answer_status(12345), 500);
+}
+
+static void error_bodies_are_always_json(void **state) {
+    (void)state;
+    struct errmsg why = {.code = ERR_IO, .text = "disk \xff\xfe\x01 broke"}; /* no UTF-8 */
+    json_t *body = answer_error(ERR_IO, &why);
+    const json_t *error = json_object_get(body, "error");
+    assert_string_equal(json_string_value(json_object_get(error, "code")), "IO");
+    assert_string_equal(json_string_value(json_object_get(error, "message")), "disk ??? broke");
+    json_decref(body);
+    body = answer_error(ERR_NO_SPACE, NULL);
+    error = json_object_get(body, "error");
+    assert_string_equal(json_string_value(json_object_get(error, "message")),
+                        error_text(ERR_NO_SPACE));
+    json_decref(body);
+    body = json_pack("{s:{s:s}}", "error", "code", "IO");
+    assert_int_equal(answer_read_error(body, NULL), ERR_PROTOCOL);
+    json_decref(body);
+}
+
+/* ---- routes and bodies ---- */
+
+static int parse(const char *method, const char *path, const char *body,
+                 struct api_request *ret_request, struct errmsg *why) {
+    memset(why, 0, sizeof(*why));
+    return routes_parse(method, path, body, strlen(body), ret_request, why);
+}
+
+static void routes_are_found_and_names_taken(void **state) {
+    (void)state;
+    struct api_request request;
+    struct errmsg why;
+    assert_int_equal(parse("GET", "/v1/version", "", &request, &why), OK);
+    assert_int_equal(request.route->id, ROUTE_VERSION);
+    api_request_done(&request);
+    assert_int_equal(parse("DELETE", "/v1/pools/tank/volumes/vm-1.a", "", &request, &why), OK);
+    assert_int_equal(request.route->id, ROUTE_VOLUME_DELETE);
+    assert_string_equal(request.pool, "tank");
+    assert_string_equal(request.name, "vm-1.a");
+    api_request_done(&request);
+    assert_int_equal(parse("GET", "/v1/pools/import", "", &request, &why), OK); /* a pool's name */
+    assert_int_equal(request.route->id, ROUTE_POOL_STATUS);
+    api_request_done(&request);
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        assert_int_equal(routes[i].id, i);
+    }
+}
+
+static void wrong_paths_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *method, *path, *text;
+        int error;
+    } cases[] = {
+        {"GET", "", "nothing at", ERR_NOT_FOUND},
+        {"GET", "/", "nothing at", ERR_NOT_FOUND},
+        {"GET", "/v1/version/", "nothing at", ERR_NOT_FOUND},
+        {"GET", "//v1/version", "nothing at", ERR_NOT_FOUND},
+        {"GET", "/v2/version", "nothing at", ERR_NOT_FOUND},
+        {"GET", "/v1/pools/a/volumes/b/c", "nothing at", ERR_NOT_FOUND},
+        {"PUT", "/v1/pools", "knows GET, POST", ERR_NOT_FOUND},
+        {"get", "/v1/pools", "knows", ERR_NOT_FOUND},
+        {"GET", "/v1/pools/", "does not name a pool", ERR_INVALID},
+        {"GET", "/v1/pools/..", "does not name a pool", ERR_INVALID},
+        {"GET", "/v1/pools/1st", "does not name a pool", ERR_INVALID},
+        {"GET", "/v1/pools/a b", "does not name a pool", ERR_INVALID},
+        {"GET", "/v1/pools/a/volumes/", "does not name a volume", ERR_INVALID},
+        {"DELETE", "/v1/pools/a/luns/%", "does not name a LUN", ERR_INVALID},
+        {"GET", "/v1/pools/abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijkl",
+         "does not name a pool", ERR_INVALID},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct api_request request;
+        struct errmsg why;
+        assert_int_equal(parse(cases[i].method, cases[i].path, "", &request, &why), cases[i].error);
+        assert_non_null(strstr(why.text, cases[i].text));
+    }
+}
+
+static void bodies_are_checked_strictly(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *text;
+        int error;
+    } cases[] = {
+        {"{\"name\":\"vm\",\"size_bytes\":1048576}", NULL, OK},
+        {"{\"name\":\"vm\",\"size_bytes\":70368744177664,\"profile\":\"raid1-3\",\"thick\":true,"
+         "\"block_bytes\":4096,\"sync_standard\":false}",
+         NULL, OK},
+        {"", "\"name\" is missing", ERR_INVALID},
+        {"{}", "\"name\" is missing", ERR_INVALID},
+        {"{\"name\":\"vm\"}", "\"size_bytes\" is missing", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":1048575}", "between 1.00 MiB and 64.0 TiB", ERR_RANGE},
+        {"{\"name\":\"vm\",\"size_bytes\":70368744177665}", "between", ERR_RANGE},
+        {"{\"name\":\"vm\",\"size_bytes\":-1}", "whole number of bytes", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":1e9}", "whole number of bytes", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":\"1T\"}", "whole number of bytes", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":99999999999999999999}", "is not JSON", ERR_INVALID},
+        {"{\"name\":7,\"size_bytes\":1048576}", "\"name\" must be a name", ERR_INVALID},
+        {"{\"name\":\"a/b\",\"size_bytes\":1048576}", "must be a name", ERR_INVALID},
+        {"{\"name\":\"a\\u0000b\",\"size_bytes\":1048576}", "is not JSON", ERR_INVALID},
+        {"{\"name\":\"\",\"size_bytes\":1048576}", "must be a name", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":1048576,\"thick\":1}", "true or false", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":1048576,\"profile\":\"raid7\"}", "one of single",
+         ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":1048576,\"colour\":\"red\"}",
+         "\"colour\" is not known here; known: name, size_bytes", ERR_INVALID},
+        {"{\"name\":\"vm\",\"name\":\"vn\",\"size_bytes\":1048576}", "is not JSON", ERR_INVALID},
+        {"{\"name\":\"vm\",\"size_bytes\":1048576} x", "is not JSON", ERR_INVALID},
+        {"[1]", "must be a JSON object", ERR_INVALID},
+        {"null", "is not JSON", ERR_INVALID},
+        {"{", "line 1", ERR_INVALID},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct api_request request;
+        struct errmsg why;
+        assert_int_equal(parse("POST", "/v1/pools/tank/volumes", cases[i].body, &request, &why),
+                         cases[i].error);
+        if (cases[i].error == OK) {
+            api_request_done(&request);
+        } else {
+            assert_non_null(strstr(why.text, cases[i].text));
+        }
+    }
+    struct api_request request;
+    struct errmsg why;
+    assert_int_equal(parse("GET", "/v1/version", "{\"a\":1}", &request, &why), ERR_INVALID);
+    char *large = mem_alloc(ROUTE_BODY_MAX + 1);
+    memset(large, ' ', ROUTE_BODY_MAX + 1);
+    assert_int_equal(routes_parse("POST", "/v1/pools", large, ROUTE_BODY_MAX + 1, &request, &why),
+                     ERR_LIMIT);
+    mem_free(large);
+}
+
+static void lists_of_paths_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        int error;
+    } cases[] = {
+        {"{\"paths\":[\"/dev/sdb\",\"mem:a:1G\"]}", OK}, {"{\"paths\":[]}", ERR_RANGE},
+        {"{\"paths\":\"/dev/sdb\"}", ERR_INVALID},       {"{\"paths\":[\"dev/sdb\"]}", ERR_INVALID},
+        {"{\"paths\":[\"/a\",\"/a\"]}", ERR_INVALID},    {"{\"paths\":[\"/a\",7]}", ERR_INVALID},
+        {"{\"paths\":[\"/a\",null]}", ERR_INVALID},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct api_request request;
+        struct errmsg why;
+        assert_int_equal(parse("POST", "/v1/importable", cases[i].body, &request, &why),
+                         cases[i].error);
+        if (cases[i].error == OK) {
+            api_request_done(&request);
+        }
+    }
+}
+
+/* "/v1/pools/{pool}/luns" as mdoc writes it: "/v1/pools/ Ns Ar pool Ns /luns". */
+static void route_as_mdoc(const struct route *route, char *ret_text, size_t bytes) {
+    size_t used = (size_t)snprintf(ret_text, bytes, ".It %s ", route->method);
+    for (const char *p = route->path; *p != '\0' && used + 16 < bytes; p++) {
+        if (*p == '{') {
+            used += (size_t)snprintf(ret_text + used, bytes - used, " Ns Ar ");
+        } else if (*p == '}') {
+            used += (size_t)snprintf(ret_text + used, bytes - used, p[1] == '\0' ? "" : " Ns ");
+        } else {
+            ret_text[used++] = *p;
+            ret_text[used] = '\0';
+        }
+    }
+    (void)snprintf(ret_text + used, bytes - used, "\n");
+}
+
+static void the_manual_knows_every_route(void **state) {
+    (void)state;
+    static char text[32 << 10];
+    FILE *file = fopen(MAN_DIR "/holdfast-api.7", "r");
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+    (void)fclose(file);
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        char entry[256];
+        route_as_mdoc(&routes[i], entry, sizeof(entry));
+        const char *at = strstr(text, entry);
+        if (at == NULL) {
+            fail_msg("holdfast-api(7) lacks %s", entry);
+            return;
+        }
+        const char *next = strstr(at + strlen(entry), "\n.It ");
+        for (const struct field *f = routes[i].fields; f->name != NULL; f++) {
+            (void)snprintf(entry, sizeof(entry), "%s%s", f->name, f->required ? "*" : "");
+            const char *mention = strstr(at, entry);
+            assert_non_null(mention);
+            assert_true(next == NULL || mention < next);
+        }
+    }
+}
+
+/* ---- settings ---- */
+
+static int parse_config(const char *text, struct config *config, struct errmsg *why) {
+    memset(why, 0, sizeof(*why));
+    config_init(config);
+    return config_parse(config, "/etc/test.conf", text, why);
+}
+
+static void settings_are_read(void **state) {
+    (void)state;
+    struct config *config = MEM_NEW(struct config);
+    struct errmsg why;
+    assert_int_equal(parse_config("# a comment\n"
+                                  "\n"
+                                  "  socket=/run/a.sock  \r\n"
+                                  "listen = 10.0.0.7 [fe80::1]:3261\n"
+                                  "listen = 192.0.2.1:860\n"
+                                  "search = /srv/a /dev/sdb\n"
+                                  "pools = tank b\n"
+                                  "read-cache = 1.5G",
+                                  config, &why),
+                     OK);
+    config_finish(config);
+    assert_string_equal(config->socket, "/run/a.sock");
+    assert_string_equal(config->state_dir, CONFIG_STATE_DEFAULT);
+    assert_int_equal(config->listen.count, 3);
+    assert_string_equal(config->listen.values[0], "10.0.0.7:3260");
+    assert_string_equal(config->listen.values[1], "[fe80::1]:3261");
+    assert_string_equal(config->listen.values[2], "192.0.2.1:860");
+    assert_int_equal(config->search.count, 2);
+    assert_string_equal(config->pools.values[1], "b");
+    assert_int_equal(config->read_cache_bytes, 3ull << 29);
+    assert_int_equal(parse_config("", config, &why), OK);
+    config_finish(config);
+    assert_string_equal(config->socket, CONFIG_SOCKET_DEFAULT);
+    assert_string_equal(config->listen.values[0], CONFIG_LISTEN_DEFAULT);
+    mem_free(config);
+}
+
+static void wrong_settings_name_line_and_key(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        {"\nsockt = /a", "line 2: \"sockt\" is not a setting"},
+        {"socket", "line 1: \"socket\" is not of the form key = value"},
+        {"socket =", "line 1: socket: a value is missing"},
+        {"socket = run/a", "line 1: socket: \"run/a\" is not an absolute path"},
+        {"socket = /a\nsocket = /b", "line 2: socket: is set a second time"},
+        {"read-cache = 12Q", "line 1: read-cache: \"12Q\" is not a size"},
+        {"read-cache = 4K", "line 1: read-cache: \"4K\" is not a size from 1M"},
+        {"pools = a/b", "line 1: pools: \"a/b\" is not a name"},
+        {"listen = 10.0.0.7:x", "line 1: listen: \"10.0.0.7:x\" is not an address"},
+        {"listen = 10.0.0.7:65536", "is not an address"},
+        {"listen = fe80::1", "is not an address"},
+        {"listen = [fe80::1", "is not an address"},
+        {"listen = [fe80::1]x", "is not an address"},
+        {"listen = :3260", "is not an address"},
+        {"search = /a\n\n\nsearch = b", "line 4: search"},
+    };
+    struct config *config = MEM_NEW(struct config);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct errmsg why;
+        assert_int_not_equal(parse_config(cases[i].text, config, &why), OK);
+        assert_non_null(strstr(why.text, "/etc/test.conf, line "));
+        assert_non_null(strstr(why.text, cases[i].expected));
+    }
+    struct errmsg why = {0};
+    config_init(config);
+    for (int i = 0; i < CONFIG_LIST_MAX; i++) {
+        assert_int_equal(config_set(config, "pools", "a", &why), OK);
+    }
+    assert_int_equal(config_set(config, "pools", "a", &why), ERR_LIMIT);
+    assert_int_equal(config_load(config, "/nonexistent/holdfast.conf", NULL), ERR_NOT_FOUND);
+    mem_free(config);
+}
+
+/* ---- LUN records ---- */
+
+static void lun_records_survive_and_refuse(void **state) {
+    (void)state;
+    struct lun_record record = {
+        .name = "vm", .volume = "vm1", .target = "iqn.2026-01.a.b:c", .number = 7};
+    struct lun_record back;
+    struct errmsg why = {0};
+    char *blob = lun_record_encode(&record);
+    assert_int_equal(lun_record_decode("vm", blob, strlen(blob), &back, &why), OK);
+    assert_string_equal(back.volume, "vm1");
+    assert_string_equal(back.target, "iqn.2026-01.a.b:c");
+    assert_int_equal(back.number, 7);
+    for (size_t cut = 0; cut < strlen(blob); cut++) {
+        assert_int_equal(lun_record_decode("vm", blob, cut, &back, NULL), ERR_CORRUPT);
+    }
+    assert_int_equal(lun_record_decode("v m", blob, strlen(blob), &back, NULL), ERR_CORRUPT);
+    mem_free(blob);
+    static const char later[] = "{\"version\":2,\"anything\":[]}";
+    assert_int_equal(lun_record_decode("vm", later, strlen(later), &back, &why), ERR_UNSUPPORTED);
+    static const char wrong[] = "{\"version\":1,\"volume\":\"v\",\"target\":\"IQN.x\",\"lun\":0}";
+    assert_int_equal(lun_record_decode("vm", wrong, strlen(wrong), &back, NULL), ERR_CORRUPT);
+    char target[224];
+    lun_default_target("My_Pool.1", target);
+    assert_string_equal(target, "iqn.2026-01.local.holdfast:my-pool.1");
+    assert_true(schema_iqn_is_valid(target));
+}
+
+/* ---- a whole service ---- */
+
+struct world {
+    char folder[64], socket[96], file[6][96];
+    struct config *config;
+    struct serve *serve;
+    struct args *args;
+};
+
+static void world_start(struct world *world) {
+    struct errmsg why = {0};
+    int error = serve_start(world->config, &world->serve, &why);
+    for (int i = 0; error == OK && i < 500 && !serve_is_settled(world->serve); i++) {
+        (void)usleep(10000);
+    }
+    if (error == OK) {
+        error = serve_listen(world->serve, &why);
+    }
+    if (error != OK) {
+        print_error("%s\n", why.text);
+    }
+    assert_int_equal(error, OK);
+}
+
+static int world_setup(void **state) {
+    struct world *world = MEM_NEW(struct world);
+    (void)snprintf(world->folder, sizeof(world->folder), "/tmp/holdfast-control.XXXXXX");
+    assert_non_null(mkdtemp(world->folder));
+    (void)snprintf(world->socket, sizeof(world->socket), "%s/run/socket", world->folder);
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(world->file[i], sizeof(world->file[i]), "%s/d%d", world->folder, i);
+    }
+    memset(&fake_engine_faults, 0, sizeof(fake_engine_faults));
+    world->config = MEM_NEW(struct config);
+    config_init(world->config);
+    char state_dir[96];
+    (void)snprintf(state_dir, sizeof(state_dir), "%s/state", world->folder);
+    assert_int_equal(mkdir(state_dir, 0700), 0);
+    assert_int_equal(config_set(world->config, "socket", world->socket, NULL), OK);
+    assert_int_equal(config_set(world->config, "state-dir", state_dir, NULL), OK);
+    assert_int_equal(config_set(world->config, "search", world->folder, NULL), OK);
+    assert_int_equal(config_set(world->config, "listen", "127.0.0.1:0", NULL), OK);
+    config_finish(world->config);
+    world->args = MEM_NEW(struct args);
+    world->args->given[OPT_SOCKET] = true;
+    world->args->text[OPT_SOCKET] = world->socket;
+    *state = world;
+    world_start(world);
+    return 0;
+}
+
+static int world_teardown(void **state) {
+    struct world *world = *state;
+    struct errmsg why = {0};
+    char command[128];
+    if (world->serve != NULL) {
+        assert_int_equal(serve_stop(world->serve, &why), OK);
+    }
+    assert_int_not_equal(access(world->socket, F_OK), 0);
+    fake_engine_forget();
+    (void)snprintf(command, sizeof(command), "rm -rf '%s'", world->folder);
+    assert_int_equal(system(command), 0);
+    mem_free(world->config);
+    mem_free(world->args);
+    mem_free(world);
+    return 0;
+}
+
+/* Over the socket, as the verbs do. */
+static int call(struct world *world, const char *method, const char *path, const char *body,
+                json_t **ret_answer, struct errmsg *ret_why) {
+    json_t *object = body == NULL ? NULL : json_loads(body, 0, NULL);
+    memset(ret_why, 0, sizeof(*ret_why));
+    return client_call(world->args, method, path, object, ret_answer, ret_why);
+}
+
+static void expect(struct world *world, int error, const char *method, const char *path,
+                   const char *body, const char *text) {
+    json_t *answer = NULL;
+    struct errmsg why;
+    int result = call(world, method, path, body, &answer, &why);
+    char *dump = answer == NULL ? NULL : json_dumps(answer, JSON_COMPACT);
+    if (result != error || strstr(error == OK ? dump : why.text, text) == NULL) {
+        fail_msg("%s %s: %s, not %s: %s", method, path, error_name(result), error_name(error),
+                 dump != NULL ? dump : why.text);
+    }
+    free(dump);
+    json_decref(answer);
+}
+
+static void make_pool(struct world *world) {
+    char body[1024];
+    (void)snprintf(body, sizeof(body),
+                   "{\"name\":\"tank\",\"files\":[\"%s\",\"%s\",\"%s\",\"%s\",\"%s\",\"%s\"],"
+                   "\"file_size_bytes\":1073741824}",
+                   world->file[0], world->file[1], world->file[2], world->file[3], world->file[4],
+                   world->file[5]);
+    expect(world, OK, "POST", "/v1/pools", body, "\"health\":\"ok\"");
+}
+
+static void pools_volumes_and_luns(void **state) {
+    struct world *world = *state;
+    struct stat st;
+    expect(world, OK, "GET", "/v1/version", NULL, "\"api\":1");
+    expect(world, OK, "GET", "/v1/pools", NULL, "\"pools\":[]");
+    expect(world, OK, "GET", "/v1/disks", NULL, "\"disks\":[");
+    expect(world, ERR_NOT_FOUND, "GET", "/v1/pools/tank", NULL, "no pool tank");
+    make_pool(world);
+    assert_int_equal(stat(world->file[5], &st), 0);
+    assert_int_equal(st.st_size, 1 << 30);
+    expect(world, ERR_EXISTS, "POST", "/v1/pools", "{\"name\":\"tank\",\"disks\":[\"/dev/null\"]}",
+           "already");
+    expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"disks\":[{");
+    const char *volumes = "/v1/pools/tank/volumes";
+    expect(world, OK, "POST", volumes, "{\"name\":\"vm\",\"size_bytes\":10737418240}",
+           "\"profile\":\"raid6\"");
+    expect(world, ERR_EXISTS, "POST", volumes, "{\"name\":\"vm\",\"size_bytes\":1048576}",
+           "there is a volume vm");
+    expect(world, ERR_INVALID, "POST", volumes,
+           "{\"name\":\"v2\",\"size_bytes\":1048576,\"block_bytes\":1024}", "512 or 4096");
+    expect(world, OK, "PATCH", "/v1/pools/tank/volumes/vm", "{\"size_bytes\":21474836480}",
+           "\"size_bytes\":21474836480");
+    expect(world, ERR_INVALID, "PATCH", "/v1/pools/tank/volumes/vm", "{\"size_bytes\":1048576}",
+           "shrink");
+    const char *luns = "/v1/pools/tank/luns";
+    expect(world, ERR_NOT_FOUND, "POST", luns, "{\"volume\":\"none\"}", "no volume none");
+    expect(world, OK, "POST", luns, "{\"volume\":\"vm\"}",
+           "\"target\":\"iqn.2026-01.local.holdfast:tank\",\"lun\":0");
+    expect(world, ERR_EXISTS, "POST", luns, "{\"volume\":\"vm\"}", "has a LUN vm already");
+    expect(world, ERR_EXISTS, "POST", luns, "{\"volume\":\"vm\",\"name\":\"x\",\"lun\":0}",
+           "has a LUN number 0");
+    expect(world, OK, "POST", luns, "{\"volume\":\"vm\",\"name\":\"x\"}", "\"lun\":1");
+    expect(world, OK, "GET", "/v1/luns", NULL, "\"served\":true");
+    expect(world, OK, "GET", "/v1/health", NULL, "\"problems\":[]");
+    expect(world, ERR_BUSY, "DELETE", "/v1/pools/tank/volumes/vm", NULL, "delete the LUN first");
+    expect(world, OK, "DELETE", "/v1/pools/tank/luns/x", NULL, "deleted");
+    expect(world, OK, "DELETE", "/v1/pools/tank/luns/vm", NULL, "deleted");
+    expect(world, ERR_NOT_FOUND, "DELETE", "/v1/pools/tank/luns/vm", NULL, "no lun vm");
+    expect(world, OK, "DELETE", "/v1/pools/tank/volumes/vm", NULL, "deleted");
+    expect(world, OK, "GET", volumes, NULL, "\"volumes\":[]");
+}
+
+static void failed_creation_leaves_nothing(void **state) {
+    struct world *world = *state;
+    char body[512];
+    (void)snprintf(body, sizeof(body),
+                   "{\"name\":\"tank\",\"files\":[\"%s\"],\"disks\":[\"/nonexistent/disk\"],"
+                   "\"file_size_bytes\":1073741824}",
+                   world->file[0]);
+    expect(world, ERR_NOT_FOUND, "POST", "/v1/pools", body, "/nonexistent/disk");
+    assert_int_not_equal(access(world->file[0], F_OK), 0);
+    (void)snprintf(body, sizeof(body), "{\"name\":\"tank\",\"files\":[\"%s\"]}", world->file[0]);
+    expect(world, ERR_INVALID, "POST", "/v1/pools", body, "give a size");
+    expect(world, ERR_INVALID, "POST", "/v1/pools", "{\"name\":\"tank\"}", "needs 1 to");
+    make_pool(world);
+    atomic_store(&fake_engine_faults.change_error, ERR_NO_SPACE);
+    expect(world, ERR_NO_SPACE, "POST", "/v1/pools/tank/volumes",
+           "{\"name\":\"vm\",\"size_bytes\":1048576}", "refuses");
+    atomic_store(&fake_engine_faults.change_error, OK);
+    expect(world, OK, "POST", "/v1/pools/tank/volumes", "{\"name\":\"vm\",\"size_bytes\":1048576}",
+           "vm");
+    atomic_store(&fake_engine_faults.change_error, ERR_IO);
+    expect(world, ERR_IO, "POST", "/v1/pools/tank/luns", "{\"volume\":\"vm\"}", "refuses");
+    assert_false(targets_serves(serve_targets(world->serve), "tank", "vm"));
+}
+
+static void restart_serves_the_same(void **state) {
+    struct world *world = *state;
+    struct errmsg why = {0};
+    make_pool(world);
+    expect(world, OK, "POST", "/v1/pools/tank/volumes", "{\"name\":\"vm\",\"size_bytes\":1048576}",
+           "vm");
+    expect(world, OK, "POST", "/v1/pools/tank/luns", "{\"volume\":\"vm\",\"lun\":9}", "\"lun\":9");
+    assert_int_equal(serve_stop(world->serve, &why), OK);
+    world->serve = NULL;
+    json_t *answer;
+    assert_int_equal(call(world, "GET", "/v1/version", NULL, &answer, &why), ERR_CLOSED);
+    assert_non_null(strstr(why.text, "start it with"));
+    world_start(world);
+    expect(world, OK, "GET", "/v1/luns", NULL, "\"lun\":9");
+    assert_true(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    expect(world, OK, "POST", "/v1/pools/tank/export", NULL, "exported");
+    assert_false(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    expect(world, ERR_NOT_FOUND, "GET", "/v1/pools/tank", NULL, "no pool tank");
+    atomic_store(&fake_engine_faults.import_error, ERR_QUORUM);
+    expect(world, ERR_QUORUM, "POST", "/v1/pools/tank/import", NULL, "refuses");
+    atomic_store(&fake_engine_faults.import_error, OK);
+    expect(world, OK, "GET", "/v1/pools", NULL, "\"pools\":[]");
+    expect(world, OK, "POST", "/v1/pools/tank/import", NULL, "\"lun_count\":1");
+    assert_true(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    expect(world, ERR_EXISTS, "POST", "/v1/pools/tank/import", NULL, "already");
+    expect(world, ERR_INVALID, "DELETE", "/v1/pools/tank", "{\"confirm\":\"tnk\"}", "must repeat");
+}
+
+static void a_pool_that_fails_at_the_start_says_so(void **state) {
+    struct world *world = *state;
+    struct errmsg why = {0};
+    make_pool(world);
+    assert_int_equal(serve_stop(world->serve, &why), OK);
+    atomic_store(&fake_engine_faults.import_error, ERR_QUORUM);
+    world_start(world);
+    expect(world, OK, "GET", "/v1/health", NULL, "not imported: pool tank: the fake engine");
+    expect(world, ERR_NOT_FOUND, "POST", "/v1/pools/tank/volumes",
+           "{\"name\":\"vm\",\"size_bytes\":1048576}", "could not be imported");
+    atomic_store(&fake_engine_faults.import_error, OK);
+    expect(world, OK, "POST", "/v1/pools/tank/import", NULL, "\"health\":\"ok\"");
+}
+
+static void management_answers_while_the_engine_hangs(void **state) {
+    struct world *world = *state;
+    make_pool(world);
+    expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"stale\":false");
+    atomic_store(&fake_engine_faults.loop_hang_ms, 2500);
+    uint64_t before = served_now_ns();
+    expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"stale\":true");
+    expect(world, OK, "GET", "/v1/version", NULL, "holdfast");
+    assert_true(served_now_ns() - before < 2000 * (uint64_t)NS_PER_MS);
+    expect(world, OK, "GET", "/v1/health", NULL, "has not answered");
+    (void)usleep(1500000);
+    expect(world, OK, "GET", "/v1/health", NULL, "\"health\":\"ok\"");
+}
+
+struct parallel {
+    struct world *world;
+    int result;
+};
+
+static void *create_slowly(void *arg) {
+    struct parallel *parallel = arg;
+    json_t *answer = NULL;
+    struct errmsg why;
+    parallel->result = call(parallel->world, "POST", "/v1/pools/tank/volumes",
+                            "{\"name\":\"slow\",\"size_bytes\":1048576}", &answer, &why);
+    json_decref(answer);
+    return NULL;
+}
+
+static void changes_wait_for_each_other_and_looks_do_not(void **state) {
+    struct world *world = *state;
+    struct parallel parallel = {.world = world};
+    pthread_t thread;
+    make_pool(world);
+    atomic_store(&fake_engine_faults.change_ms, 1000);
+    assert_int_equal(pthread_create(&thread, NULL, create_slowly, &parallel), 0);
+    (void)usleep(300000);
+    atomic_store(&fake_engine_faults.change_ms, 0);
+    uint64_t before = served_now_ns();
+    expect(world, OK, "GET", "/v1/pools/tank/volumes", NULL, "\"volumes\":[]");
+    assert_true(served_now_ns() - before < 500 * (uint64_t)NS_PER_MS);
+    expect(world, OK, "POST", "/v1/pools/tank/volumes", "{\"name\":\"b\",\"size_bytes\":1048576}",
+           "\"name\":\"b\"");
+    assert_true(served_now_ns() - before > 400 * (uint64_t)NS_PER_MS);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(parallel.result, OK);
+}
+
+static void lost_files_and_disks_show(void **state) {
+    struct world *world = *state;
+    make_pool(world);
+    expect(world, OK, "GET", "/v1/health", NULL, "\"health\":\"ok\"");
+    assert_int_equal(unlink(world->file[2]), 0);
+    json_t *answer = NULL;
+    struct errmsg why;
+    bool seen = false;
+    for (int i = 0; i < 100 && !seen; i++) { /* ≤ 10 s */
+        (void)usleep(100000);
+        assert_int_equal(call(world, "GET", "/v1/health", NULL, &answer, &why), OK);
+        seen = strcmp(json_string_value(json_object_get(answer, "health")), "degraded") == 0;
+        json_decref(answer);
+    }
+    assert_true(seen);
+    expect(world, OK, "GET", "/v1/health", NULL, world->file[2]);
+    atomic_store(&fake_engine_faults.disk_lost, 1);
+    expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"state\":\"missing\"");
+}
+
+/* Raw bytes to the socket; what comes back starts with `expected`; empty: it may also just end. */
+static void expect_raw(struct world *world, const char *request, size_t bytes,
+                       const char *expected) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", world->socket);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    for (size_t at = 0; at < bytes;) {
+        ssize_t sent = send(fd, request + at, bytes - at, MSG_NOSIGNAL);
+        if (sent <= 0) {
+            break;
+        }
+        at += (size_t)sent;
+    }
+    char answer[256] = "";
+    ssize_t got = recv(fd, answer, sizeof(answer) - 1, 0);
+    assert_true(got > 0 || (got == 0 && expected[0] == '\0'));
+    answer[got] = '\0';
+    if (strncmp(answer, expected, strlen(expected)) != 0) {
+        fail_msg("%s", answer);
+    }
+    close(fd);
+}
+
+static void malformed_http_ends_only_itself(void **state) {
+    struct world *world = *state;
+    static const char garbage[] = "\x01\x02\x03\r\n\r\n";
+    expect_raw(world, garbage, sizeof(garbage) - 1, "");
+    static const char query[] = "GET /v1/version?a=b HTTP/1.1\r\nHost: x\r\n\r\n";
+    expect_raw(world, query, sizeof(query) - 1, "HTTP/1.1 400");
+    static const char escaped[] = "GET /v1/pools/%00%ff HTTP/1.1\r\nHost: x\r\n\r\n";
+    expect_raw(world, escaped, sizeof(escaped) - 1, "HTTP/1.1 400");
+    static const char head[] =
+        "POST /v1/pools HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+    char *large = mem_alloc(sizeof(head) - 1 + 100000);
+    memcpy(large, head, sizeof(head) - 1);
+    memset(large + sizeof(head) - 1, ' ', 100000);
+    expect_raw(world, large, sizeof(head) - 1 + 100000, "HTTP/1.1 413");
+    mem_free(large);
+    expect(world, OK, "GET", "/v1/version", NULL, "holdfast");
+}
+
+static void a_second_service_is_refused(void **state) {
+    struct world *world = *state;
+    struct serve *second;
+    struct errmsg why = {0};
+    assert_int_equal(serve_start(world->config, &second, &why), ERR_BUSY);
+    assert_non_null(strstr(why.text, "another holdfast"));
+    expect(world, OK, "GET", "/v1/version", NULL, "holdfast");
+}
+
+static void a_failed_close_is_told(void **state) {
+    struct world *world = *state;
+    struct errmsg why = {0};
+    make_pool(world);
+    atomic_store(&fake_engine_faults.close_error, ERR_IO);
+    assert_int_equal(serve_stop(world->serve, &why), ERR_IO);
+    assert_non_null(strstr(why.text, "pool tank: the last checkpoint failed"));
+    world->serve = NULL;
+}
+
+#define SERVICE_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_has_a_status_and_a_body),
+        cmocka_unit_test(error_bodies_are_always_json),
+        cmocka_unit_test(routes_are_found_and_names_taken),
+        cmocka_unit_test(wrong_paths_are_refused),
+        cmocka_unit_test(bodies_are_checked_strictly),
+        cmocka_unit_test(lists_of_paths_are_checked),
+        cmocka_unit_test(the_manual_knows_every_route),
+        cmocka_unit_test(settings_are_read),
+        cmocka_unit_test(wrong_settings_name_line_and_key),
+        cmocka_unit_test(lun_records_survive_and_refuse),
+        SERVICE_TEST(pools_volumes_and_luns),
+        SERVICE_TEST(failed_creation_leaves_nothing),
+        SERVICE_TEST(restart_serves_the_same),
+        SERVICE_TEST(a_pool_that_fails_at_the_start_says_so),
+        SERVICE_TEST(management_answers_while_the_engine_hangs),
+        SERVICE_TEST(changes_wait_for_each_other_and_looks_do_not),
+        SERVICE_TEST(lost_files_and_disks_show),
+        SERVICE_TEST(malformed_http_ends_only_itself),
+        SERVICE_TEST(a_second_service_is_refused),
+        SERVICE_TEST(a_failed_close_is_told),
+    };
+    (void)signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
