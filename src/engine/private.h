@@ -312,7 +312,6 @@ HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
 HF_MUST_CHECK int cleaner_run(struct engine *e);
-uint32_t cleaner_wanted_segments(const struct engine *e);
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);
