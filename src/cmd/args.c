@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
+/* Parses a command line by the table of verbs: words that name a verb, then options and operands in
+ * any order; "--" ends the options. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

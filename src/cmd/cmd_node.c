@@ -159,6 +159,33 @@ static int run_check(struct check *check, const struct config *config) {
     return check->error;
 }
 
+/* A pool that a service has open is not at rest: what is read would be half of one checkpoint and
+ * half of the next. (A service that cannot be asked holds its disks; opening them then fails.) */
+static int refuse_served(const struct args *args, const char *pool, const json_t *given,
+                         struct errmsg *reterr) {
+    char path[128];
+    struct errmsg ignored = {0};
+    json_t *answer, *disk, *wanted;
+    size_t i, k;
+    (void)snprintf(path, sizeof(path), "/v1/pools/%s", pool);
+    if (client_call(args, "GET", path, NULL, &answer, &ignored) != OK) {
+        return OK;
+    }
+    bool ours = json_array_size(given) == 0;
+    json_array_foreach(json_object_get(answer, "disks"), i, disk) {
+        json_array_foreach(given, k, wanted) {
+            ours |= json_equal(json_object_get(disk, "path"), wanted) != 0;
+        }
+    }
+    ours = ours && json_object_get(answer, "disks") != NULL;
+    json_decref(answer);
+    return ours ? errmsg_set(reterr, ERR_BUSY,
+                             "pool %s is served just now; export it (holdfast pool export %s) or "
+                             "stop the service first",
+                             pool, pool)
+                : OK;
+}
+
 int cmd_check(const struct args *args, struct errmsg *reterr) {
     char pool[64];
     struct config *config = MEM_NEW(struct config);
@@ -174,8 +201,11 @@ int cmd_check(const struct args *args, struct errmsg *reterr) {
         if (json_array_size(given) == 0) {
             search_configured(config, &check.list);
         }
+        error = refuse_served(args, pool, given, reterr);
         json_decref(given);
-        error = run_check(&check, config);
+        if (error == OK) {
+            error = run_check(&check, config);
+        }
     }
     if (error == OK) {
         print_check(&check);
@@ -264,7 +294,9 @@ int cmd_health(const struct args *args, struct errmsg *reterr) {
     } else {
         (void)printf("%s\n", json_string_value(json_object_get(answer, "health")));
         json_array_foreach(json_object_get(answer, "problems"), index, problem) {
-            (void)printf("pool %s: %s\n", json_string_value(json_object_get(problem, "pool")),
+            const char *pool = json_string_value(json_object_get(problem, "pool"));
+            (void)printf("%s%s%s%s\n", pool[0] != '\0' ? "pool " : "", pool,
+                         pool[0] != '\0' ? ": " : "",
                          json_string_value(json_object_get(problem, "text")));
         }
     }

@@ -78,8 +78,10 @@ static void print_status(const json_t *pool) {
     print_size_line("usable", uint_of(pool, "usable_bytes"));
     print_size_line("used", uint_of(pool, "used_bytes"));
     print_size_line("free", uint_of(pool, "free_bytes"));
-    (void)printf("  %-9s %u volumes, %u LUNs\n\n", "holds", (unsigned)uint_of(pool, "volume_count"),
-                 (unsigned)uint_of(pool, "lun_count"));
+    unsigned volumes = (unsigned)uint_of(pool, "volume_count");
+    unsigned luns = (unsigned)uint_of(pool, "lun_count");
+    (void)printf("  %-9s %u volume%s, %u LUN%s\n\n", "holds", volumes, volumes == 1 ? "" : "s",
+                 luns, luns == 1 ? "" : "s");
     print_disks(json_object_get(pool, "disks"));
     print_events(json_object_get(pool, "disks"));
 }
@@ -276,7 +278,15 @@ int cmd_pool_destroy(const struct args *args, struct errmsg *reterr) {
         error =
             client_call(args, "DELETE", path, json_pack("{s:s}", "confirm", name), &answer, reterr);
     }
-    return error == OK ? finish(args, answer, "destroyed", name) : error;
+    if (error != OK) {
+        return error;
+    }
+    json_t *left;
+    size_t index;
+    json_array_foreach(json_object_get(answer, "not_erased"), index, left) {
+        (void)fprintf(stderr, "holdfast: not erased: %s\n", text_of(left, "message"));
+    }
+    return finish(args, answer, "destroyed", name);
 }
 
 /* ---- status, list ---- */

@@ -99,6 +99,10 @@ static int api_health(struct serve *serve, const struct api_request *request, js
     int worst = 0;
     (void)request;
     (void)reterr;
+    if (!serve_is_ready(serve)) {
+        add_problem(problems, "", "the service is starting: pools are being imported");
+        worst = 1;
+    }
     for (uint32_t i = 0; i < count; i++) {
         struct served_view view;
         char advice[512];

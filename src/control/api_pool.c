@@ -422,10 +422,10 @@ int api_pool_create(struct serve *serve, const struct api_request *request, json
 
 /* ---- destroy ---- */
 
+/* A disk that is gone does not keep a pool alive: what cannot be erased is named, and left. */
 struct wipe {
     struct served_view view;
-    struct errmsg *reterr;
-    int result;
+    json_t *left; /* disks that could not be erased, and why */
 };
 
 static void wipe_fiber(struct env *env, void *arg) {
@@ -433,9 +433,11 @@ static void wipe_fiber(struct env *env, void *arg) {
     const struct engine_status *status = &wipe->view.snapshot->status;
     for (uint32_t i = 0; i < status->disk_count && i < POOL_DISKS_MAX; i++) {
         const struct engine_disk_status *disk = &status->disks[i];
-        if (disk->present) {
-            int error = erase_disk(env, disk->path, &status->uuid, wipe->reterr);
-            wipe->result = wipe->result == OK ? error : wipe->result;
+        struct errmsg why = {0};
+        if (erase_disk(env, disk->path, &status->uuid, &why) != OK) {
+            (void)json_array_append_new(wipe->left,
+                                        json_pack("{s:o, s:o}", "path", answer_text(disk->path),
+                                                  "message", answer_text(why.text)));
         }
     }
 }
@@ -450,7 +452,7 @@ int api_pool_destroy(struct serve *serve, const struct api_request *request, jso
     if (served == NULL) {
         return ERR_NOT_FOUND;
     }
-    struct wipe wipe = {.reterr = reterr};
+    struct wipe wipe = {.left = json_array()};
     served_look(served, &wipe.view);
     int error = served_change_begin(served, "destroy", reterr);
     if (error == OK) {
@@ -459,13 +461,13 @@ int api_pool_destroy(struct serve *serve, const struct api_request *request, jso
     }
     if (error == OK && wipe.view.snapshot != NULL) {
         serve_node_call(serve, wipe_fiber, &wipe);
-        error = wipe.result;
     }
     served_view_done(&wipe.view);
     served_unref(served);
     if (error == OK) {
-        *ret_answer = json_pack("{s:s}", "destroyed", request->pool);
+        *ret_answer = json_pack("{s:s, s:O}", "destroyed", request->pool, "not_erased", wipe.left);
     }
+    json_decref(wipe.left);
     return error;
 }
 

@@ -24,6 +24,7 @@ struct rest {
     struct MHD_Daemon *daemon;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     int lock_fd;
+    int listen_fd; /* until the daemon has it */
 };
 
 /* A request whose body is being collected. */
@@ -195,30 +196,30 @@ static int listen_on(struct rest *rest, const char *path, int *ret_fd, struct er
     return OK;
 }
 
-int rest_start(struct serve *serve, const char *socket, struct rest **ret_rest,
-               struct errmsg *reterr) {
+int rest_open(const char *socket, struct rest **ret_rest, struct errmsg *reterr) {
     struct rest *rest = MEM_NEW(struct rest);
-    rest->serve = serve;
-    rest->lock_fd = -1;
-    int fd = -1;
-    int error = listen_on(rest, socket, &fd, reterr);
-    if (error == OK) {
-        rest->daemon = MHD_start_daemon(
-            MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-                MHD_USE_ITC,
-            0, NULL, NULL, arrived, rest, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED,
-            ended, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
-            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
-        if (rest->daemon == NULL) {
-            close(fd);
-            error = errmsg_set(reterr, ERR_IO, "cannot start the API's HTTP server on %s", socket);
-        }
-    }
+    rest->lock_fd = rest->listen_fd = -1;
+    int error = listen_on(rest, socket, &rest->listen_fd, reterr);
     if (error != OK) {
         rest_stop(rest);
         return error;
     }
     *ret_rest = rest;
+    return OK;
+}
+
+int rest_start(struct rest *rest, struct serve *serve, struct errmsg *reterr) {
+    rest->serve = serve;
+    rest->daemon = MHD_start_daemon(
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+            MHD_USE_ITC,
+        0, NULL, NULL, arrived, rest, MHD_OPTION_LISTEN_SOCKET, rest->listen_fd,
+        MHD_OPTION_NOTIFY_COMPLETED, ended, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
+    if (rest->daemon == NULL) {
+        return errmsg_set(reterr, ERR_IO, "cannot start the API's HTTP server on %s", rest->path);
+    }
+    rest->listen_fd = -1; /* the daemon's */
     return OK;
 }
 
@@ -239,6 +240,9 @@ void rest_stop(struct rest *rest) {
     }
     if (rest->daemon != NULL) {
         MHD_stop_daemon(rest->daemon);
+    }
+    if (rest->listen_fd >= 0) {
+        close(rest->listen_fd);
     }
     if (rest->path[0] != '\0') {
         (void)unlink(rest->path);

@@ -3,11 +3,13 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -22,6 +24,7 @@ struct starter { /* imports one pool at the start of the service */
     pthread_t thread;
     struct serve *serve;
     struct served *served;
+    atomic_bool ended;
 };
 
 struct serve {
@@ -29,6 +32,7 @@ struct serve {
     struct loop node;
     struct targets *targets;
     struct rest *rest;
+    atomic_bool ready;
     json_t *remembered; /* {"pools": [{"name", "paths"}]}; under the lock */
     struct starter starters[SERVE_POOLS_MAX];
     uint32_t starter_count;
@@ -320,6 +324,7 @@ static void *starter_run(void *arg) {
     if (finish_import(starter->serve, starter->served, &why) != OK) {
         log_line("pool %s: not imported: %s", name, why.text);
     }
+    atomic_store(&starter->ended, true);
     return NULL;
 }
 
@@ -392,13 +397,16 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
     serve->config = MEM_NEW(struct config);
     *serve->config = *config;
     ASSERT(pthread_mutex_init(&serve->lock, NULL) == 0);
-    int error = loop_start(&serve->node, "node", config->state_dir, reterr);
+    int error = rest_open(config->socket, &serve->rest, reterr); /* first: who is the second? */
     if (error == OK) {
-        error = targets_start(&config->listen, config->state_dir, &serve->targets, reterr);
+        error = loop_start(&serve->node, "node", config->state_dir, reterr);
+    }
+    if (error == OK) {
+        error = targets_start(config->state_dir, &serve->targets, reterr);
     }
     if (error == OK) {
         recall(serve);
-        error = rest_start(serve, config->socket, &serve->rest, reterr);
+        error = rest_start(serve->rest, serve, reterr);
     }
     if (error != OK) {
         if (serve->targets != NULL && targets_quiesce(serve->targets, 0) == OK) {
@@ -411,6 +419,25 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
     start_pools(serve);
     *ret_serve = serve;
     return OK;
+}
+
+bool serve_is_settled(struct serve *serve) {
+    for (uint32_t i = 0; i < serve->starter_count; i++) {
+        if (!atomic_load(&serve->starters[i].ended)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int serve_listen(struct serve *serve, struct errmsg *reterr) {
+    int error = targets_listen(serve->targets, &serve->config->listen, reterr);
+    atomic_store(&serve->ready, error == OK);
+    return error;
+}
+
+bool serve_is_ready(struct serve *serve) {
+    return atomic_load(&serve->ready);
 }
 
 /* ---- stop ---- */
@@ -512,9 +539,21 @@ static void log_ready(struct serve *serve) {
     log_line("ready; the API is at %s", serve->config->socket);
 }
 
+/* The signal that ends us, or 0 when the pools have settled first. */
+static int wait_settled(struct serve *serve, const sigset_t *signals) {
+    const struct timespec turn = {.tv_nsec = 20 * NS_PER_MS};
+    uint64_t deadline = served_now_ns() + SERVE_SETTLE_S * NS_PER_S;
+    while (!serve_is_settled(serve) && served_now_ns() < deadline) {
+        int number = sigtimedwait(signals, NULL, &turn);
+        if (number > 0) {
+            return number;
+        }
+    }
+    return 0;
+}
+
 int serve_run(const struct config *config, struct errmsg *reterr) {
     sigset_t signals;
-    int number = 0;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -525,14 +564,22 @@ int serve_run(const struct config *config, struct errmsg *reterr) {
     if (error != OK) {
         return error;
     }
-    log_ready(serve);
-    notify_ready();
-    while (sigwait(&signals, &number) != 0) {
+    int number = wait_settled(serve, &signals);
+    if (number == 0) {
+        error = serve_listen(serve, reterr);
     }
-    log_line("%s: stopping", number == SIGINT ? "interrupted" : "terminated");
-    error = serve_stop(serve, reterr);
-    if (error == OK) {
+    if (number == 0 && error == OK) {
+        log_ready(serve);
+        notify_ready();
+        while (sigwait(&signals, &number) != 0) {
+        }
+    }
+    if (number != 0) {
+        log_line("%s: stopping", number == SIGINT ? "interrupted" : "terminated");
+    }
+    int stop_error = serve_stop(serve, reterr);
+    if (error == OK && stop_error == OK) {
         log_line("stopped");
     }
-    return error;
+    return stop_error == ERR_TIMEOUT || error == OK ? stop_error : error;
 }

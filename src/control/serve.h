@@ -19,19 +19,27 @@
 
 #define HOLDFAST_VERSION "0.1.0"
 
-enum { SERVE_POOLS_MAX = 16, SERVE_STOP_S = 8 };
+enum { SERVE_POOLS_MAX = 16, SERVE_STOP_S = 8, SERVE_SETTLE_S = 60 };
 
 struct serve;
 
-/* Everything up but the pools, whose imports have been started. `config` is copied. */
+/* The API answers, and the imports of the pools have been started. Nobody can connect over iSCSI
+ * yet: an initiator that comes back after a crash and is told that its target does not exist gives
+ * up, while one that is not answered tries again. `config` is copied. */
 HF_MUST_CHECK int serve_start(const struct config *config, struct serve **ret_serve,
                               struct errmsg *reterr);
+/* Whether the imports have ended, well or not. */
+bool serve_is_settled(struct serve *serve);
+/* Opens the portals. */
+HF_MUST_CHECK int serve_listen(struct serve *serve, struct errmsg *reterr);
+/* Whether it has. Any thread. */
+bool serve_is_ready(struct serve *serve);
 /* Ends service within SERVE_STOP_S + 2 s. ERR_TIMEOUT: a loop did not answer; the process should
  * end without ado, for its threads still run (the first problem is in reterr). */
 HF_MUST_CHECK int serve_stop(struct serve *serve, struct errmsg *reterr);
 
-/* serve_start(), wait for SIGINT or SIGTERM, serve_stop(). Signals are blocked in the calling
- * thread and all it starts. */
+/* serve_start(), serve_listen() once settled or after SERVE_SETTLE_S, wait for SIGINT or SIGTERM,
+ * serve_stop(). Signals are blocked in the calling thread and all it starts. */
 HF_MUST_CHECK int serve_run(const struct config *config, struct errmsg *reterr);
 
 /* ---- for the handlers of the API: any thread that may wait ---- */

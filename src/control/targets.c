@@ -257,8 +257,13 @@ static void start_fiber(void *arg) {
     const struct iscsi_options options = {.event = event_log};
     struct targets *targets = call->targets;
     targets->server = iscsi_server_new(targets->loop.env, &options);
+}
+
+static void listen_fiber(void *arg) {
+    struct call *call = arg;
     for (uint32_t i = 0; call->result == OK && i < call->listen->count; i++) {
-        call->result = iscsi_portal_add(targets->server, call->listen->values[i], call->reterr);
+        call->result =
+            iscsi_portal_add(call->targets->server, call->listen->values[i], call->reterr);
     }
 }
 
@@ -288,8 +293,7 @@ static void quiesce_fiber(void *arg) {
 
 /* ---- from other threads ---- */
 
-int targets_start(const struct config_list *listen, const char *state_dir,
-                  struct targets **ret_targets, struct errmsg *reterr) {
+int targets_start(const char *state_dir, struct targets **ret_targets, struct errmsg *reterr) {
     struct targets *targets = MEM_NEW(struct targets);
     list_init(&targets->live);
     list_init(&targets->ended);
@@ -298,16 +302,17 @@ int targets_start(const struct config_list *listen, const char *state_dir,
         mem_free(targets);
         return error;
     }
-    struct call call = {.targets = targets, .listen = listen, .reterr = reterr};
+    struct call call = {.targets = targets};
     fiber_call(targets->loop.env, start_fiber, &call);
-    if (call.result != OK) {
-        struct call stop = {.targets = targets};
-        fiber_call(targets->loop.env, quiesce_fiber, &stop);
-        targets_free(targets);
-        return call.result;
-    }
     *ret_targets = targets;
     return OK;
+}
+
+int targets_listen(struct targets *targets, const struct config_list *listen,
+                   struct errmsg *reterr) {
+    struct call call = {.targets = targets, .listen = listen, .reterr = reterr};
+    fiber_call(targets->loop.env, listen_fiber, &call);
+    return call.result;
 }
 
 int targets_quiesce(struct targets *targets, uint64_t deadline_ns) {

@@ -15,10 +15,13 @@
 
 struct targets;
 
+/* Everything but the portals: nobody can connect yet. */
+HF_MUST_CHECK int targets_start(const char *state_dir, struct targets **ret_targets,
+                                struct errmsg *reterr);
 /* Listens on every address of `listen`; one that cannot be had is an error, for a portal that is
  * configured but not served is what people find out last. */
-HF_MUST_CHECK int targets_start(const struct config_list *listen, const char *state_dir,
-                                struct targets **ret_targets, struct errmsg *reterr);
+HF_MUST_CHECK int targets_listen(struct targets *targets, const struct config_list *listen,
+                                 struct errmsg *reterr);
 /* Ends all sessions, lets running commands finish until `deadline_ns`; then none of them touches a
  * volume any more, or it says ERR_TIMEOUT and everything stays as it is. */
 HF_MUST_CHECK int targets_quiesce(struct targets *targets, uint64_t deadline_ns);

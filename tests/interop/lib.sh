@@ -15,6 +15,8 @@
 #
 #   serve                    starts it; returns when it answers. Its pid is in $server
 #   hf VERB...               the program as its client
+#                            ($settings: more lines of its configuration)
+#   served                   returns when $lun answers, as initiators wait for after a restart
 #   stop                     ends it as an administrator would; `end "$server" KILL` as a crash would
 #   make_pool FOLDER SIZE LUN_SIZE   in FOLDER: pool `tank` of six sparse files d1..d6, RAID 6, one LUN;
 #                            its address is in $lun
@@ -163,16 +165,22 @@ socket = $work/socket
 state-dir = $work/state
 listen = 127.0.0.1:$port
 search = $disks
+${settings:-}
 END
     fi
     start holdfast "$build/holdfast" serve --config "$work/holdfast.conf"
     server=$started
-    answers() { kill -0 "$server" 2>/dev/null && hf pool list >/dev/null 2>&1; }
+    # "busy" until the pools served last are imported and the portals are open
+    answers() { kill -0 "$server" 2>/dev/null && hf health 2>&1 | grep -Eqx 'ok|degraded|failed'; }
     if ! within 30 answers; then
         bad "holdfast serve does not answer"
         tail -n 20 "$work/holdfast.log" | sed 's/^/     | /'
         return 1
     fi
+}
+
+served() {
+    try "the LUN is served" within 60 iscsi-readcapacity16 -s "$lun"
 }
 
 stop() {

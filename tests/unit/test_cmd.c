@@ -196,6 +196,43 @@ static void help_and_completion_know_every_verb(void **state) {
     free(completion);
 }
 
+static char *read_page(const char *name) {
+    char path[512];
+    (void)snprintf(path, sizeof(path), "%s/holdfast%s%s.8", MAN_DIR, name[0] != '\0' ? "-" : "",
+                   name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        fail_msg("%s is missing", path);
+        return NULL;
+    }
+    char *text = calloc(1, 64 << 10);
+    assert_true(fread(text, 1, (64 << 10) - 1, file) > 0);
+    (void)fclose(file);
+    return text;
+}
+
+/* The manual page of a verb's group shows the verb and every option of it. */
+static void manual_pages_know_every_option(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < verb_count; i++) {
+        const struct verb *verb = &verbs[i];
+        bool own = strcmp(verb->name, "serve") == 0 || strcmp(verb->name, "check") == 0;
+        const char *page = verb->noun != NULL                  ? verb->noun
+                           : own                               ? verb->name
+                           : strcmp(verb->name, "health") == 0 ? "disk"
+                                                               : "";
+        char *text = read_page(page), wanted[80];
+        assert_non_null(strstr(text, verb->name));
+        for (uint32_t o = 0; o < VERB_OPTIONS_MAX && verb->options[o] != OPT_HELP; o++) {
+            (void)snprintf(wanted, sizeof(wanted), "Fl Fl %s", option_spec(verb->options[o])->name);
+            if (strstr(text, wanted) == NULL) {
+                fail_msg("holdfast-%s(8) does not mention %s", page, wanted);
+            }
+        }
+        free(text);
+    }
+}
+
 /* Asks bash what it would offer; `words` is a bash array's content, the last word the one typed. */
 static void assert_completes(const char *words, const char *expected) {
     char command[1024], text[2048] = "";
@@ -265,6 +302,7 @@ int main(void) {
         cmocka_unit_test(paths_become_absolute),
         cmocka_unit_test(loss_wants_a_yes),
         cmocka_unit_test(help_and_completion_know_every_verb),
+        cmocka_unit_test(manual_pages_know_every_option),
         cmocka_unit_test(bash_completes),
         cmocka_unit_test(tables_line_up),
     };
