@@ -187,7 +187,8 @@ struct engine {
     struct list volumes;
     struct list configs;
     bool catalog_dirty;
-    uint64_t volume_id_next;
+    uint64_t volume_id_next;     /* above every volume whose creation was applied */
+    uint64_t volume_id_issued;   /* the last one given to a creation, applied or not */
     uint64_t vba_next; /* of the next run; generation << 32 | counter */
 
     struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
