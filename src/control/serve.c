@@ -482,16 +482,16 @@ static int close_pools(struct serve *serve, uint64_t deadline_ns, struct errmsg 
     return result;
 }
 
-int serve_stop(struct serve *serve, struct errmsg *reterr) {
-    uint64_t now = served_now_ns();
+int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
+    uint64_t now = served_now_ns(), allowed = seconds * NS_PER_S;
     rest_quiesce(serve->rest);
     /* Initiators first, so that nothing submits to a pool that is closing. */
-    if (targets_quiesce(serve->targets, now + (uint64_t)SERVE_STOP_S * NS_PER_S / 2) != OK) {
+    if (targets_quiesce(serve->targets, now + allowed / 2) != OK) {
         return errmsg_set(reterr, ERR_TIMEOUT,
                           "commands of initiators did not end; nothing acknowledged is lost: the "
                           "logs are replayed at the next start");
     }
-    int error = close_pools(serve, now + (uint64_t)SERVE_STOP_S * NS_PER_S, reterr);
+    int error = close_pools(serve, now + allowed, reterr);
     if (error == ERR_TIMEOUT) {
         return error;
     }
@@ -577,7 +577,10 @@ int serve_run(const struct config *config, struct errmsg *reterr) {
     if (number != 0) {
         log_line("%s: stopping", number == SIGINT ? "interrupted" : "terminated");
     }
-    int stop_error = serve_stop(serve, reterr);
+    /* Whatever waits for whom: the process ends in time. Nothing acknowledged is lost by it. */
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(SERVE_STOP_S + 2);
+    int stop_error = serve_stop(serve, SERVE_STOP_S, reterr);
     if (error == OK && stop_error == OK) {
         log_line("stopped");
     }

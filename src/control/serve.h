@@ -34,9 +34,9 @@ bool serve_is_settled(struct serve *serve);
 HF_MUST_CHECK int serve_listen(struct serve *serve, struct errmsg *reterr);
 /* Whether it has. Any thread. */
 bool serve_is_ready(struct serve *serve);
-/* Ends service within SERVE_STOP_S + 2 s. ERR_TIMEOUT: a loop did not answer; the process should
- * end without ado, for its threads still run (the first problem is in reterr). */
-HF_MUST_CHECK int serve_stop(struct serve *serve, struct errmsg *reterr);
+/* Ends service within `seconds` + 2. ERR_TIMEOUT: a loop did not answer; the process should end
+ * without ado, for its threads still run (the first problem is in reterr). */
+HF_MUST_CHECK int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr);
 
 /* serve_start(), serve_listen() once settled or after SERVE_SETTLE_S, wait for SIGINT or SIGTERM,
  * serve_stop(). Signals are blocked in the calling thread and all it starts. */
