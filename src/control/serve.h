@@ -59,6 +59,12 @@ HF_MUST_CHECK int serve_import(struct serve *serve, const char *name,
 /* Inside a change: ends its LUNs, closes it, forgets it. */
 HF_MUST_CHECK int serve_export(struct serve *serve, struct served *served, struct errmsg *reterr);
 
+/* Looking for pools opens disks exclusively, so that at any time only one may look, create, or
+ * erase: an import that finds a disk in use takes it for missing. `patient`: waits without limit;
+ * otherwise ERR_BUSY after SERVED_CHANGE_WAIT_MS. */
+HF_MUST_CHECK int serve_disks_lock(struct serve *serve, bool patient, struct errmsg *reterr);
+void serve_disks_unlock(struct serve *serve);
+
 /* Runs fn(env, arg) as a fiber of the node loop. */
 void serve_node_call(struct serve *serve, void (*fn)(struct env *env, void *arg), void *arg);
 

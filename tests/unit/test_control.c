@@ -688,6 +688,9 @@ static void a_failed_close_is_told(void **state) {
 static void a_hung_engine_does_not_keep_the_service(void **state) {
     struct world *world = *state;
     struct errmsg why = {0};
+#ifdef __SANITIZE_THREAD__
+    skip(); /* ThreadSanitizer allows no threads after a fork */
+#endif
     assert_int_equal(serve_stop(world->serve, 8, &why), OK);
     world->serve = NULL;
     pid_t child = fork();
