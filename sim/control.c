@@ -446,6 +446,11 @@ static bool event_volume_create(struct world *w) {
     v->thick = rng_chance(&w->rng, 1, 5);
     v->sync_standard = rng_chance(&w->rng, 1, 3);
     v->size_bytes = round_up(draw_size(w, v), BLOCK_BYTES);
+    if (w->large && w->volumes_ever == 0) {
+        v->profile = PROFILE_SINGLE;
+        v->thick = false;
+        v->size_bytes = LARGE_VOLUME_BYTES;
+    }
     v->created_bad = faults_bad(w);
     oracle_volume_init(&v->oracle, &w->oracle, ++w->volumes_ever, !v->sync_standard);
     control_start(w, (struct control){.kind = CONTROL_VOLUME_CREATE, .volume = v});

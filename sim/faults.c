@@ -232,40 +232,44 @@ static uint64_t timeouts_of(const struct engine_status *status) {
     return sum;
 }
 
-static void count_progress(struct world *w, uint32_t bad) {
+static void count_progress(struct world *w) {
     const struct engine_status *now = &w->status;
     struct world_counted *last = &w->counted;
-    uint64_t reconstructions = now->reconstructions - last->reconstructions;
-    int count = __builtin_popcount(bad);
+    struct engine_counters more, *old = &last->more;
+    engine_counters(w->engine, &more);
     world_count(w, STAT_checkpoints, now->checkpoints - last->checkpoints);
-    world_count(w, STAT_reconstructions, reconstructions);
-    world_count(w, STAT_reconstructions_one_lost, count == 1 ? reconstructions : 0);
-    world_count(w, STAT_reconstructions_two_lost, count >= 2 ? reconstructions : 0);
+    world_count(w, STAT_reconstructions, now->reconstructions - last->reconstructions);
     world_count(w, STAT_checksum_errors, now->checksum_errors - last->checksum_errors);
     world_count(w, STAT_repairs, now->repairs - last->repairs);
     world_count(w, STAT_late_columns, timeouts_of(now) - last->timeouts);
-    world_count(w, STAT_cleaner_moved_blocks, now->cleaner_moved_blocks - last->moved_blocks);
-    world_count(w, STAT_cleaner_freed_segments, now->cleaner_freed_segments - last->freed_segments);
-    w->log_bytes += now->log_bytes - last->log_bytes;
+    world_count(w, STAT_ring_wraps, more.ring_wraps - old->ring_wraps);
+    world_count(w, STAT_log_waits_for_space, more.log_waits_for_space - old->log_waits_for_space);
+    world_count(w, STAT_late_log_copies, more.late_log_copies - old->late_log_copies);
+    world_count(w, STAT_failed_log_copies, more.failed_log_copies - old->failed_log_copies);
+    world_count(w, STAT_reconstructions_one_lost, more.reconstructed_one - old->reconstructed_one);
+    world_count(w, STAT_reconstructions_two_lost, more.reconstructed_two - old->reconstructed_two);
+    world_count(w, STAT_cleaner_moved_blocks,
+                more.cleaner_moved_blocks - old->cleaner_moved_blocks);
+    world_count(w, STAT_cleaner_freed_segments,
+                more.cleaner_freed_segments - old->cleaner_freed_segments);
+    world_count(w, STAT_trees_of_height_3, more.tree_height >= 3);
+    world_count(w, STAT_trees_of_2_levels, more.tree_levels >= 2);
     *last = (struct world_counted){.checkpoints = now->checkpoints,
                                    .reconstructions = now->reconstructions,
                                    .checksum_errors = now->checksum_errors,
                                    .repairs = now->repairs,
                                    .timeouts = timeouts_of(now),
-                                   .moved_blocks = now->cleaner_moved_blocks,
-                                   .freed_segments = now->cleaner_freed_segments,
-                                   .log_bytes = now->log_bytes};
+                                   .more = more};
 }
 
 void faults_poll(struct world *w) {
     if (w->engine == NULL) {
         return;
     }
-    uint32_t bad = faults_bad(w);
     struct mem_scope *outer = mem_scope_enter(&w->scope);
     engine_status(w->engine, &w->status);
     mem_scope_enter(outer);
-    count_progress(w, bad);
+    count_progress(w);
     judge_members(w);
     harm(w, faults_bad(w));
 }
@@ -295,6 +299,4 @@ void faults_count(struct world *w) {
             world_count(w, map[k].stat, sim_disk_fault_count(w->disks[i], map[k].fault));
         }
     }
-    uint64_t ring_bytes = (uint64_t)w->geometry.ring_blocks * BLOCK_BYTES * w->disk_count;
-    world_count(w, STAT_ring_wraps, w->log_bytes / ring_bytes);
 }

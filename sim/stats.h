@@ -31,8 +31,18 @@
     X(crash_config, 1, "… while a configuration record was written")                               \
     X(crash_create, 1, "… while the pool was created")                                             \
     X(crash_again, 1, "… with less than 200 I/O boundaries since the last one")                    \
+    X(cut_checkpoint_merge, 1, "power cuts while a checkpoint wrote data and merged trees")        \
+    X(cut_checkpoint_clean, 1, "… while the cleaner moved blocks")                                 \
+    X(cut_checkpoint_map, 1, "… while the map was merged")                                         \
+    X(cut_checkpoint_tables, 1, "… while the segment table was written")                           \
+    X(cut_checkpoint_flush, 1, "… while the disks were flushed")                                   \
+    X(cut_checkpoint_commit, 1, "… while the superblocks were written")                            \
+    X(cut_checkpoint_release, 1, "… after them, while chunks were discarded")                      \
     X(checkpoints, 1, "checkpoints")                                                               \
-    X(ring_wraps, 1, "log bytes written in units of one ring")                                     \
+    X(ring_wraps, 1, "log rings begun again from their start")                                     \
+    X(log_waits_for_space, 1, "log rows that waited for a checkpoint to free a ring")              \
+    X(trees_of_height_3, 1, "looks at an engine with a volume tree of three levels or more")       \
+    X(trees_of_2_levels, 1, "looks at an engine with a delta run in a volume tree")                \
     X(replays, 1, "imports after a power cut")                                                     \
     X(imports_clean, 1, "imports after a close")                                                   \
     X(imports_exported, 1, "imports after an export")                                              \
@@ -48,11 +58,13 @@
     X(out_of_space, 1, "requests that found no space")                                             \
     X(out_of_space_left, 1, "writes that found space again after a deletion or unmap")             \
     X(reconstructions, 1, "blocks reconstructed")                                                  \
-    X(reconstructions_one_lost, 1, "… with one disk bad")                                          \
-    X(reconstructions_two_lost, 1, "… with two disks bad")                                         \
+    X(reconstructions_one_lost, 1, "… in rows with one column lost")                               \
+    X(reconstructions_two_lost, 1, "… in rows with two columns lost")                              \
     X(checksum_errors, 1, "checksum errors noticed")                                               \
     X(repairs, 1, "blocks repaired in place")                                                      \
     X(late_columns, 1, "I/Os past their deadline")                                                 \
+    X(late_log_copies, 1, "copies of log rows that came late")                                     \
+    X(failed_log_copies, 1, "copies of log rows that failed")                                      \
     X(degraded_writes, 1, "writes answered with a disk bad")                                       \
     X(disks_expelled, 1, "disks expelled")                                                         \
     X(cleaner_moved_blocks, 1, "blocks moved by the cleaner")                                      \

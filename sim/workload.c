@@ -17,7 +17,7 @@
 #include "base/math.h"
 #include "world.h"
 
-enum { VERIFY_DEPTH = 8, VERIFY_SECTORS = 512, COMPARE_SECTORS = 24 };
+enum { VERIFY_DEPTH = 8, VERIFY_SECTORS = 512, COMPARE_SECTORS = 24, FAR_BYTES = 64 << 20 };
 
 static const double SPACE_FULL = 0.85;
 static const uint64_t ANSWER_NS = 60 * NS_PER_S;
@@ -168,6 +168,12 @@ static bool error_is_right(struct op *op, int status) {
 
 static void judge_wrong(struct op *op) {
     int status = op->request.status;
+    const struct world_volume *v = op->volume;
+    uint64_t end = op->request.offset_bytes + op->request.length_bytes;
+    if (status == OK && op->request.op == VOLUME_READ &&
+        end <= MAX(v->size_bytes, v->resize_bytes)) {
+        return; /* it has grown meanwhile */
+    }
     bool refused = status == ERR_RANGE || status == ERR_NOT_FOUND || status == ERR_INVALID;
     if (!refused && !error_is_right(op, status)) {
         op_fail(op,
@@ -400,17 +406,19 @@ static struct op *op_free(struct world *w) {
     return NULL;
 }
 
-static enum volume_op door_op(struct world *w, enum op_kind kind) {
+static enum volume_op door_op(enum op_kind kind, bool wrong_write) {
     static const enum volume_op ops[OP_KINDS] = {
         VOLUME_READ,   VOLUME_WRITE,        VOLUME_FLUSH,
         VOLUME_UNMAP,  VOLUME_WRITE_ZEROES, VOLUME_COMPARE_AND_WRITE,
         VOLUME_VERIFY, VOLUME_READ,
     };
-    return kind == OP_WRONG && rng_chance(&w->rng, 1, 2) ? VOLUME_WRITE : ops[kind];
+    return wrong_write ? VOLUME_WRITE : ops[kind];
 }
 
 static void op_submit(struct world *w, struct world_volume *v, enum op_kind kind,
                       uint64_t offset_bytes, uint64_t length_bytes, bool fua, bool zeros) {
+    /* A write that must be refused lies far outside. */
+    bool wrong_write = kind == OP_WRONG && offset_bytes > v->size_bytes + FAR_BYTES / 2;
     struct op *op = op_free(w);
     ASSERT(op != NULL);
     op->kind = kind;
@@ -419,7 +427,7 @@ static void op_submit(struct world *w, struct world_volume *v, enum op_kind kind
     op->request = (struct volume_request){.client = w->env,
                                           .door = engine_door(w->engine),
                                           .volume_id = v->id,
-                                          .op = door_op(w, kind),
+                                          .op = door_op(kind, wrong_write),
                                           .fua = fua,
                                           .offset_bytes = offset_bytes,
                                           .length_bytes = length_bytes,
@@ -511,6 +519,8 @@ static void phase_submit(struct world *w, struct phase *p, struct world_volume *
         at = sectors = 0;
     } else if (kind == OP_WRONG) {
         at = size - MIN(size, sectors) + 1 + rng_below(&w->rng, 100);
+        /* A write must stay wrong if the volume is made larger meanwhile. */
+        at += rng_chance(&w->rng, 1, 2) ? FAR_BYTES / SECTOR_BYTES : 0;
     }
     bool fua = rng_below(&w->rng, 100) < p->fua_pct && kind == OP_WRITE;
     bool zeros = rng_below(&w->rng, 100) < p->zero_pct;
@@ -605,12 +615,29 @@ static struct phase draw_phase(struct world *w) {
     return p;
 }
 
+/* Writes the large volume of a large world from end to end. */
+static struct phase large_phase(struct world *w) {
+    w->large_filled = true;
+    return (struct phase){.volume = live_volume(w, NULL),
+                          .weights = {[OP_WRITE] = 1},
+                          .depth = 8,
+                          .ops = LARGE_VOLUME_BYTES / WORLD_REQUEST_BYTES_MAX,
+                          .sectors_min = WORLD_REQUEST_BYTES_MAX / SECTOR_BYTES,
+                          .sectors_max = WORLD_REQUEST_BYTES_MAX / SECTOR_BYTES,
+                          .align_sectors = 8,
+                          .sequential = true,
+                          .window_bytes = LARGE_VOLUME_BYTES};
+}
+
 static bool has_room(void *ctx) {
     struct world *w = ctx;
     return w->in_flight < w->depth || (w->control.active && w->control.done);
 }
 
-static void phase_events(struct world *w) {
+static void phase_events(struct world *w, const struct phase *p) {
+    if (w->large && p->window_bytes == LARGE_VOLUME_BYTES) {
+        return; /* nothing else happens to a large volume before it is one */
+    }
     if (!w->control.active && rng_chance(&w->rng, 1, 60)) {
         control_event(w);
     }
@@ -623,12 +650,13 @@ static void phase_events(struct world *w) {
 }
 
 void workload_phase(struct world *w) {
-    struct phase p = draw_phase(w);
+    bool fill = w->large && !w->large_filled && live_volume(w, NULL) != NULL;
+    struct phase p = fill ? large_phase(w) : draw_phase(w);
     w->depth = p.depth;
     env_sim_note(w->env, p.ops, "phase: %u ops, depth %u", p.ops, p.depth);
     for (uint32_t i = 0; i < p.ops && world_goes_on(w); i++) {
         control_poll(w);
-        phase_events(w);
+        phase_events(w, &p);
         struct world_volume *v = live_volume(w, p.volume);
         if (v == NULL) {
             if (!w->control.active) {

@@ -23,6 +23,7 @@ enum {
     WORLD_REQUEST_BYTES_MAX = 512 << 10,
     WORLD_OP_IOVECS = 6,
     SPACE_PEAKS = 6,
+    LARGE_VOLUME_BYTES = 400 << 20,
 };
 
 /* Freed space must be back within a minute (lessons: "Space"). */
@@ -145,7 +146,7 @@ struct control {
 
 struct world_counted {
     uint64_t checkpoints, reconstructions, checksum_errors, repairs, timeouts;
-    uint64_t moved_blocks, freed_segments, log_bytes;
+    struct engine_counters more;
 };
 
 struct world {
@@ -163,11 +164,12 @@ struct world {
     struct sim_disk *stranger; /* a disk of nobody, offered at imports */
     struct geometry geometry;
     struct engine_limits limits;
+    bool large; /* one volume so large that its tree has three levels; see draw_large() */
+    bool large_filled;
     uint32_t tolerance; /* disks that may be bad at once */
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */
     struct world_counted counted; /* of it, what has gone into the statistics */
-    uint64_t log_bytes;           /* of all engines of this world */
     uint32_t member_disk[WORLD_DISKS_MAX];
 
     /* faults */

@@ -371,10 +371,10 @@ static int tables_take_room(struct engine *e, struct table_write *w) {
             w->room = e->table.page_count;
             pages_grow(e);
         }
-        for (uint32_t p = 0; p < e->table.page_count && err == OK; p++) {
+        for (uint32_t p = 0; p < w->room && err == OK; p++) {
             if (e->table.page_dirty[p] && w->page[p].blocks == 0) {
                 err = meta_alloc(e, e->pool->super.geometry.node_blocks, &w->page[p]);
-                changed = true;
+                changed = true; /* perhaps a segment was opened, and the table has grown by a page */
             }
         }
     }

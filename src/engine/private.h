@@ -187,7 +187,8 @@ struct engine {
     struct list volumes;
     struct list configs;
     bool catalog_dirty;
-    uint64_t volume_id_next;
+    uint64_t volume_id_next;     /* above every volume whose creation was applied */
+    uint64_t volume_id_issued;   /* the last one given to a creation, applied or not */
     uint64_t vba_next; /* of the next run; generation << 32 | counter */
 
     struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
@@ -228,6 +229,7 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    uint32_t ref_keep_free;          /* chunks of each disk that long writes leave to checkpoints */
     uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;

@@ -193,11 +193,20 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
     log_start(e->log, &a->log);
 }
 
-static uint32_t ref_least_blocks(const struct engine *e, const struct volume *v) {
+/* Data blocks of the largest row in a new segment of the volume's profile. */
+static uint32_t fresh_row_blocks(struct engine *e, const struct volume *v) {
+    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile, disks)};
+    return row_capacity(&e->table, &fresh, false);
+}
+
+/* Writes of at least this many blocks go straight into rows. */
+static uint32_t ref_least_blocks(struct engine *e, const struct volume *v) {
     uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
     struct shape shape = profile_shape((enum profile)v->phys.profile, disks);
-    uint32_t column = MIN((uint32_t)REF_COLUMN_BLOCKS, e->pool->super.geometry.row_blocks);
-    return MIN((uint32_t)shape.data * column, (uint32_t)ROW_DATA_MAX / 2);
+    uint32_t stripe = shape.data * (uint32_t)REF_COLUMN_BLOCKS;
+    uint32_t fresh = fresh_row_blocks(e, v);
+    return MAX(2u, MIN(stripe, fresh / 2));
 }
 
 /* A row with room for up to `count` blocks, filled from the content, not yet written. */
@@ -207,15 +216,19 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
     struct row *row = NULL;
     int err = ERR_NO_SPACE;
     for (int attempt = 0; attempt < 2 && err == ERR_NO_SPACE; attempt++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 1, &err);
+        struct segment *s =
+            stream_segment(e, &e->hot[p], SEGMENT_DATA, p, e->ref_keep_free, &err);
         if (s == NULL) {
             return err;
         }
         uint32_t room = row_capacity(&e->table, s, false);
-        if (room < MIN(count, ref_least_blocks(e, v))) {
-            segment_seal(&e->table, s);
+        if (room < MIN(count, ref_least_blocks(e, v)) && s->used_blocks > 0) {
+            segment_seal(&e->table, s); /* its rest is too small */
             err = ERR_NO_SPACE;
             continue;
+        }
+        if (room == 0) {
+            return ERR_NO_SPACE;
         }
         err = row_new(&e->table, s, MIN(count, room), 1, e->pool->super.mount_generation, &row);
     }
@@ -250,7 +263,7 @@ static int ref_write_row(struct engine *e, struct volume *v, struct row *row) {
     enum profile p = (enum profile)v->phys.profile;
     int err = row_write(row, true);
     for (int moves = 0; err == ERR_IO && moves < 8; moves++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 1, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 0, &err);
         err = s == NULL ? err : row_move(row, s);
         if (err == ERR_NO_SPACE && s != NULL) {
             segment_seal(&e->table, s);

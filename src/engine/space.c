@@ -65,6 +65,8 @@ void space_recount(struct engine *e) {
     uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 5;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
     e->limit_share = SHARE_ONE / 100 * (100 - percent);
+    uint64_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    e->ref_keep_free = (uint32_t)(chunks * percent / 100 / 4 / disks) + 2;
 }
 
 uint64_t space_free_blocks(struct engine *e, enum profile profile) {
@@ -153,7 +155,7 @@ int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t cou
                     return ERR_NO_SPACE;
                 }
             }
-        } else if (!chunks_have_room(e, v, count) && attempt < 8) {
+        } else if (!chunks_have_room(e, v, count)) {
             err = wait_for_checkpoint(e);
         } else {
             break;

@@ -43,8 +43,9 @@ struct log_row {
     struct list entries;
     uint32_t copies_wanted, copies_done, copies_pending;
     uint64_t tried; /* members that have, or had, this row */
-    bool durable, failed;
-    struct row_copy copies[POOL_DISKS_MAX];
+    uint64_t late;  /* members whose copy did not come back in time */
+    bool durable;
+    struct row_copy copies[POOL_DISKS_MAX]; /* a member is tried once */
     uint32_t copy_count;
 };
 
@@ -157,6 +158,14 @@ static bool ring_is_suspended(const struct log *log, uint32_t member) {
     return disk_counters(log->pool->disks[member])->late_bytes > 0;
 }
 
+static uint32_t unsuspended_count(const struct log *log) {
+    uint32_t count = 0;
+    for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
+        count += pool_member_in_sync(log->pool, m) && !ring_is_suspended(log, m);
+    }
+    return count;
+}
+
 /* The least busy ring that is not in `tried`; POOL_DISKS_MAX: none. */
 static uint32_t ring_choose(const struct log *log, uint64_t tried, uint32_t blocks) {
     uint32_t best = POOL_DISKS_MAX;
@@ -251,7 +260,7 @@ static void row_fill(struct log_row *row, size_t bytes) {
     phys_seal(h, PHYS_LOG_ROW, LOG_VERSION, (uint32_t)bytes, log->options.seed);
 }
 
-/* Whether enough rings have room for a row; else asks for a checkpoint, which makes some. */
+/* Whether enough rings have room for a row. */
 static bool log_has_room(struct log *log, uint32_t blocks, uint32_t copies) {
     uint64_t tried = 0;
     for (uint32_t i = 0; i < copies; i++) {
@@ -262,6 +271,19 @@ static bool log_has_room(struct log *log, uint32_t blocks, uint32_t copies) {
         tried |= 1ull << m;
     }
     return true;
+}
+
+/* A ring that is needed and suspended is not waited for: its disk has been late for long enough.
+ * True if one was expelled. */
+static bool expel_a_suspended(struct log *log, uint64_t tried) {
+    for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
+        if (((tried >> m) & 1) == 0 && pool_member_in_sync(log->pool, m) &&
+            ring_is_suspended(log, m)) {
+            pool_expel(log->pool, m, "it does not answer, and the log needs it");
+            return true;
+        }
+    }
+    return false;
 }
 
 static void entries_fail(struct log *log, struct list *entries) {
@@ -313,6 +335,9 @@ static void log_close_row(struct log *log) {
         uint32_t blocks = (uint32_t)div_round_up(row_gather_bytes(log), BLOCK_BYTES);
         uint32_t copies = copies_wanted(log);
         log->space_short = !log_has_room(log, blocks, copies);
+        if (log->space_short && unsuspended_count(log) < copies && expel_a_suspended(log, 0)) {
+            continue;
+        }
         if (log->space_short) {
             log->counters.waits_for_space++;
             log->options.want_checkpoint(log->options.owner);
@@ -345,34 +370,65 @@ static void log_close_row(struct log *log) {
 
 /* ---- completion ---- */
 
-static void row_check_durable(struct log_row *row) {
+static uint32_t row_wanted(const struct log_row *row) {
+    return MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(row->log->pool)));
+}
+
+/* In-sync members that have not been asked to take this row: the ones whose rings are full. */
+static bool row_has_candidates(const struct log_row *row) {
+    for (uint32_t m = 0; m < row->log->pool->super.member_count; m++) {
+        if (((row->tried >> m) & 1) == 0 && pool_member_in_sync(row->log->pool, m)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool row_expel_late(struct log_row *row) {
+    for (uint32_t m = 0; m < row->log->pool->super.member_count; m++) {
+        if (((row->late >> m) & 1) != 0 && pool_member_in_sync(row->log->pool, m)) {
+            pool_expel(row->log->pool, m, "a log row was late and no other disk could take it");
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sees to it that the row gets the copies it wants: other rings in place of those that failed or are
+ * late; if they are full, after the checkpoint that makes room; if there are none, without the disk
+ * that is late. */
+static void row_pursue(struct log_row *row) {
     struct log *log = row->log;
-    uint32_t wanted = MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(log->pool)));
-    bool short_ack =
-        SABOTAGE(ack_one_copy_short) && row->copies_done + 1 >= wanted && row->copies_done > 0;
-    if (row->copies_done >= wanted || short_ack) {
+    while (row->copies_done + row->copies_pending < row_wanted(row)) {
+        uint32_t other = ring_choose(log, row->tried, row->blocks);
+        if (other != POOL_DISKS_MAX) {
+            row_send(row, other);
+        } else if (expel_a_suspended(log, row->tried)) {
+            continue;
+        } else if (row_has_candidates(row)) {
+            log->options.want_checkpoint(log->options.owner); /* log_trim() comes back here */
+            return;
+        } else if (!row_expel_late(row)) {
+            break;
+        }
+    }
+    bool short_ack = SABOTAGE(ack_one_copy_short) && row->copies_done > 0 &&
+                     row->copies_done + 1 >= row_wanted(row);
+    if (row->copies_done >= row_wanted(row) || short_ack) {
         row->durable = true;
     } else if (row->copies_pending == 0) { /* nowhere left to write it */
-        row->failed = true;
         log_fail(log, ERR_IO);
     }
 }
 
-/* A copy did not make it: another ring takes it; a late disk is expelled only if there is none. */
-static void copy_replace(struct row_copy *copy, int error) {
-    struct log_row *row = copy->row;
-    struct log *log = row->log;
-    if (error != ERR_TIMEOUT) {
+static void copy_failed(struct row_copy *copy, int error) {
+    struct log *log = copy->row->log;
+    if (error == ERR_TIMEOUT) {
+        log->counters.late_copies++;
+        copy->row->late |= 1ull << copy->member;
+    } else {
         log->counters.failed_copies++;
         pool_expel(log->pool, copy->member, "a log row could not be written");
-    } else {
-        log->counters.late_copies++;
-    }
-    uint32_t other = ring_choose(log, row->tried, row->blocks);
-    if (other != POOL_DISKS_MAX) {
-        row_send(row, other);
-    } else if (error == ERR_TIMEOUT) {
-        pool_expel(log->pool, copy->member, "a log row was late and no other disk could take it");
     }
 }
 
@@ -393,10 +449,10 @@ static void copy_done(struct disk_io *io) {
     if (io->result == OK && pool_member_in_sync(log->pool, copy->member)) {
         row->copies_done++;
     } else {
-        copy_replace(copy, io->result == OK ? ERR_DISK_GONE : io->result);
+        copy_failed(copy, io->result == OK ? ERR_DISK_GONE : io->result);
     }
     if (!list_is_empty(&row->link)) {
-        row_check_durable(row);
+        row_pursue(row);
         log_commit(log);
         close_soon(log);
     } else {
@@ -465,8 +521,12 @@ void log_member_lost(struct log *log, uint32_t member) {
     (void)member;
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
-        uint32_t wanted = MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(log->pool)));
-        row->durable |= row->copies_done >= wanted && row->copies_pending == 0;
+        if (!row->durable) {
+            row_pursue(row);
+        }
+        if (log->error != OK) {
+            return; /* and the rows are gone */
+        }
     }
     log_commit(log);
     close_soon(log);
@@ -532,6 +592,16 @@ void log_trim(struct log *log, uint64_t lsn) {
             ring_pop(ring);
         }
     }
+    LIST_FOR_EACH_SAFE(link, &log->rows) { /* those that wait for room on another ring */
+        struct log_row *row = CONTAINER_OF(link, struct log_row, link);
+        if (!row->durable) {
+            row_pursue(row);
+        }
+        if (log->error != OK) {
+            return; /* and the rows are gone */
+        }
+    }
+    log_commit(log);
     close_soon(log);
 }
 

@@ -47,7 +47,6 @@ struct candidate {
     struct settled_point point;
     uint64_t voters, here;
     bool quorum;
-    bool complete; /* no member that is here lacks it */
 };
 
 bool quorum_reached(uint32_t in_sync, uint32_t present, bool witness) {
@@ -159,12 +158,10 @@ static void evaluate(struct candidate *c, struct probe *const *probes, uint32_t 
         c->current.members |= in_sync ? bit : 0;
         c->settled.members |= in_sync || was ? bit : 0;
     }
-    c->complete = true;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t bit = 1ull << probes[i]->label.member;
         if (has_vote(probes[i], s)) {
             c->voters |= bit;
-            c->complete = c->complete && is_same(probes[i]->super, s);
         }
         c->here |= can_be_told(probes[i], s, &point) ? bit : 0;
     }
@@ -270,7 +267,8 @@ static bool went_on(const struct super_phys *other, const struct member_phys *m)
            (other->mount_generation == m->state_generation && other->mount_id != m->state_mount_id);
 }
 
-/* Another candidate that was used by a mount which the best one knows nothing of. */
+/* Another candidate that was used by a mount which the best one knows nothing of. A mount serves
+ * nobody before it has written a superblock that says it is settled (invariant 4). */
 static int refuse_two_sides(const struct candidate *candidates, uint32_t found,
                             struct probe *const *probes, uint32_t count, struct errmsg *reterr) {
     const struct super_phys *best = candidates[0].super;
@@ -279,10 +277,7 @@ static int refuse_two_sides(const struct candidate *candidates, uint32_t found,
     }
     for (uint32_t i = 1; i < found; i++) {
         const struct super_phys *other = candidates[i].super;
-        /* Its mount succeeded for certain, or may have. */
-        bool was_used = other->settled_mount_id == other->mount_id ||
-                        (candidates[i].quorum && candidates[i].complete);
-        if (!was_used || is_parent(other, best)) {
+        if (other->settled_mount_id != other->mount_id || is_parent(other, best)) {
             continue;
         }
         for (uint32_t j = 0; j < count; j++) {

@@ -90,7 +90,8 @@ HF_MUST_CHECK int pool_scan(struct env *env, const char *const *paths, uint32_t 
                             struct errmsg *reterr);
 
 /* Takes the pool for writing: next mount generation, absent members marked MISSING in a new config
- * epoch, durable under the quorum rule, then the witness. Fiber. */
+ * epoch, durable under the quorum rule, then the witness. Nobody may be served before the next
+ * pool_commit() has returned OK: it records that this mount is settled. Fiber. */
 HF_MUST_CHECK int pool_take(struct pool *pool, struct errmsg *reterr);
 
 /* Makes `roots` (and everything else in `super`) durable as checkpoint + 1 on all in-sync members;

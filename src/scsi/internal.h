@@ -121,6 +121,8 @@ void request_sense_run(struct scsi_task *task);
 void read_capacity_10_check(struct scsi_task *task);
 void read_capacity_10_run(struct scsi_task *task);
 void read_capacity_16_run(struct scsi_task *task);
+void lba_status_check(struct scsi_task *task);
+void lba_status_run(struct scsi_task *task);
 void report_luns_check(struct scsi_task *task);
 void report_luns_run(struct scsi_task *task);
 void start_stop_check(struct scsi_task *task);

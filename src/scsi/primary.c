@@ -76,6 +76,24 @@ void read_capacity_16_run(struct scsi_task *task) {
     scsi_respond(task, bytes, sizeof(bytes));
 }
 
+void lba_status_check(struct scsi_task *task) {
+    if (get_be64(task->cdb + 2) >= task->lun->blocks) {
+        scsi_fail(task, SENSE_LBA_OUT_OF_RANGE);
+    }
+}
+
+/* SBC-3 §5.4: one descriptor, from the LBA asked for to the end, "mapped or unknown". The block door
+ * cannot tell yet what is mapped; but initiators that see a thin unit ask, and must get an answer
+ * they can go on with. */
+void lba_status_run(struct scsi_task *task) {
+    uint8_t bytes[24] = {0};
+    uint64_t lba = get_be64(task->cdb + 2);
+    put_be32(bytes, sizeof(bytes) - 4);
+    put_be64(bytes + 8, lba);
+    put_be32(bytes + 16, (uint32_t)MIN(task->lun->blocks - lba, (uint64_t)UINT32_MAX));
+    scsi_respond(task, bytes, sizeof(bytes));
+}
+
 void report_luns_check(struct scsi_task *task) {
     if (task->cdb[2] > 2) {
         scsi_fail_cdb(task, 2, NO_BIT);

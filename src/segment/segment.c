@@ -50,6 +50,7 @@ void segment_table_done(struct segment_table *table) {
     }
     mem_free(table->slots);
     mem_free(table->page_dirty);
+    mem_free(table->slot_taken);
     *table = (struct segment_table){0};
 }
 
@@ -59,6 +60,7 @@ static void table_grow(struct segment_table *table, uint32_t pages) {
     }
     uint32_t slots = pages * table->slots_per_page;
     table->slots = mem_realloc(table->slots, slots * sizeof(struct segment *));
+    table->slot_taken = mem_realloc(table->slot_taken, slots * sizeof(bool));
     table->page_dirty = mem_realloc(table->page_dirty, pages * sizeof(bool));
     table->slot_count = slots;
     for (uint32_t p = table->page_count; p < pages; p++) {
@@ -173,6 +175,7 @@ int segment_restore(struct segment_table *table, uint32_t slot, const struct seg
         chunk_take(table, s->column[c].disk, s->column[c].chunk);
     }
     table->slots[slot] = s;
+    table->slot_taken[slot] = true;
     table->page_dirty[slot / table->slots_per_page] |= phys->state != SEGMENT_SEALED;
     table->uid_next = MAX(table->uid_next, s->uid + 1);
     *ret_segment = s;
@@ -246,7 +249,7 @@ struct shape segment_shape(const struct segment_table *table, enum profile profi
 
 static uint32_t slot_find(struct segment_table *table) {
     for (uint32_t i = 0; i < table->slot_count; i++) {
-        if (table->slots[i] == NULL) {
+        if (!table->slot_taken[i]) {
             return i;
         }
     }
@@ -294,6 +297,7 @@ int segment_open(struct segment_table *table, enum segment_kind kind, enum profi
     list_init(&s->runs);
     list_init(&s->freeing_link);
     table->slots[s->slot] = s;
+    table->slot_taken[s->slot] = true;
     segment_mark_dirty(table, s);
     *ret_segment = s;
     return OK;
@@ -326,6 +330,7 @@ void segment_release(struct segment_table *table, struct segment *s) {
         table->changes++;
     }
     list_remove(&s->freeing_link);
+    table->slot_taken[s->slot] = false;
     mem_free(s);
 }
 

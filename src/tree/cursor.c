@@ -7,7 +7,7 @@
 #include "base/math.h"
 #include "env/fiber.h"
 
-enum { RANGE_PACE_NODES = 64 };
+enum { RANGE_PACE_NODES = 64, ANNOUNCE_NODES = 32 };
 
 int node_read(struct tree_store *store, const struct node_shape *shape,
               const struct tree_ptr_phys *ptr, uint32_t height, const uint64_t *first_key,
@@ -28,6 +28,18 @@ int node_read(struct tree_store *store, const struct node_shape *shape,
     }
     *ret_node = node;
     return OK;
+}
+
+/* In pieces, each announced when the one before it begins. */
+void node_announce(struct tree_store *store, const struct node_view *view, uint32_t index) {
+    if (store->prefetch == NULL || index % ANNOUNCE_NODES != 0) {
+        return;
+    }
+    uint32_t from = index == 0 ? 0 : index + ANNOUNCE_NODES;
+    uint32_t end = MIN(index + 2 * ANNOUNCE_NODES, view->count);
+    if (from < end) {
+        store->prefetch(store, &view->children[from], end - from);
+    }
 }
 
 static int step_enter(struct cursor *c, uint32_t height, const struct tree_ptr_phys *ptr,
@@ -57,6 +69,9 @@ static int step_down(struct cursor *c, uint32_t height) {
     const struct cursor_step *s = &c->step[height];
     const struct node_view *v = &s->view;
     uint64_t end = s->index + 1 < v->count ? v->keys[s->index + 1] : v->head->end_key;
+    if (c->release) {
+        node_announce(c->store, v, s->index);
+    }
     return step_enter(c, height - 1, &v->children[s->index], &v->keys[s->index], end);
 }
 

@@ -37,6 +37,10 @@ HF_MUST_CHECK int node_read(struct tree_store *store, const struct node_shape *s
                             const uint64_t *first_key, uint64_t end_key, struct buf **ret_node,
                             struct node_view *ret_view);
 
+/* Tells the store which children come next, if it wants to know, some ahead of each time: to be
+ * called before each child is read, in order. */
+void node_announce(struct tree_store *store, const struct node_view *view, uint32_t index);
+
 /* Stands on the first item in [key, end), if there is one. */
 HF_MUST_CHECK int cursor_start(struct cursor *c, struct tree *tree,
                                const struct tree_level_phys *level, bool delta, uint64_t key,

@@ -27,6 +27,7 @@ struct merge {
     struct feed *feed;
     struct node_shape shape;
     struct build out;
+    bool dense;
     uint64_t items_put, items_gone, nodes_freed;
 };
 
@@ -204,6 +205,9 @@ static int merge_children(struct merge *m, const struct tree_ptr_phys *ptr,
     bool empty = build_is_empty(&m->out, h->height);
     uint64_t freed = m->nodes_freed;
     for (uint32_t i = 0; i < v->count; i++) {
+        if (m->dense) {
+            node_announce(m->store, v, i);
+        }
         int rc = merge_child(m, v, i, hi);
         if (rc != OK) {
             return rc;
@@ -280,7 +284,7 @@ static int merge_into_nothing(struct merge *m) {
 }
 
 int merge_level(struct tree *tree, struct feed *feed, const struct tree_level_phys *level,
-                bool delta, struct tree_level_phys *ret_level) {
+                const struct merge_options *options, struct tree_level_phys *ret_level) {
     if (!feed->valid) {
         *ret_level = *level;
         return OK;
@@ -288,7 +292,8 @@ int merge_level(struct tree *tree, struct feed *feed, const struct tree_level_ph
     if (level->present != 0 && level->height > TREE_HEIGHT_MAX) {
         return ERR_CORRUPT;
     }
-    struct merge *m = merge_new(tree, feed, delta);
+    struct merge *m = merge_new(tree, feed, options->delta);
+    m->dense = options->dense;
     struct tree_level_phys result = {0};
     int rc = level->present != 0
                  ? merge_node(m, &level->root, level->height, NULL, UINT64_MAX, UINT64_MAX)

@@ -13,10 +13,15 @@ struct merge_ranges {
     uint32_t count, room;
 };
 
-/* Applies all operations of the feed to `level` and writes what changes. A level that is a delta
- * run keeps its tombstones; only deletes may be applied to it. */
+struct merge_options {
+    bool delta; /* the level is a delta run: keeps its tombstones; deletes only */
+    bool dense; /* most of its nodes will be read */
+};
+
+/* Applies all operations of the feed to `level` and writes what changes. */
 HF_MUST_CHECK int merge_level(struct tree *tree, struct feed *feed,
-                              const struct tree_level_phys *level, bool delta,
+                              const struct tree_level_phys *level,
+                              const struct merge_options *options,
                               struct tree_level_phys *ret_level);
 
 /* Writes the operations of the feed as a new delta run. A deleted range becomes tombstones, key by

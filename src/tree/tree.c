@@ -153,7 +153,7 @@ static int wide_apply(struct tree *tree, struct feed *feed, const struct merge_r
     struct tree_batch deletes = {.next = wide_next, .freed = wide_freed, .ctx = &wide};
     int rc = feed_start(feed, tree, NULL, 0, &deletes);
     if (rc == OK) {
-        rc = merge_level(tree, feed, level, delta, level);
+        rc = merge_level(tree, feed, level, &(struct merge_options){.delta = delta}, level);
     }
     feed_stop(feed);
     return rc;
@@ -196,13 +196,18 @@ static int merge_to_base(struct tree *tree, struct feed *feed, const struct tree
                          const struct tree_batch *batch, struct tree_root_phys *ret_root) {
     struct tree_root_phys new_root = {.levels = 1};
     uint32_t runs = 0;
+    uint64_t items = batch->put_count;
     if (root->levels > 0) {
         runs = root->levels - 1;
         new_root.level[0] = root->level[runs];
     }
+    for (uint32_t i = 0; i < runs; i++) {
+        items += root->level[i].items;
+    }
+    struct merge_options options = {.dense = items >= 2 * new_root.level[0].nodes};
     int rc = feed_start(feed, tree, root, runs, batch);
     if (rc == OK) {
-        rc = merge_level(tree, feed, &new_root.level[0], false, &new_root.level[0]);
+        rc = merge_level(tree, feed, &new_root.level[0], &options, &new_root.level[0]);
     }
     feed_stop(feed);
     if (rc == OK) {

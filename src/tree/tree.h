@@ -5,12 +5,14 @@
  * level is a B+-tree of immutable nodes; the last level is the base. The only writer is
  * tree_merge(tree, sorted batch) -> new root, freed references. Readers of the old root are not
  * disturbed. Where nodes live is the business of the owner's `struct tree_store`; how items are
- * packed into a leaf is that of a `struct tree_codec`. Both are used by the volume trees (block
- * -> vba and checksum, nodes addressed by vba) and the pool's map (run of vbas -> place, nodes
- * addressed physically).
+ * packed into a leaf follows from `enum tree_kind`: the volume trees (block -> vba and checksum,
+ * nodes addressed by vba) and the pool's map (run of vbas -> place, nodes addressed physically).
  *
  * A level above the base (a *delta run*) also holds tombstones. What a delta overwrites is freed
- * when the delta is merged into the base.
+ * when the delta is merged into the base. Only trees of extents have delta runs.
+ *
+ * The empty tree is a root of zeros, or one level with present = 0. Keys end at UINT64_MAX - 1. No
+ * vba is 0.
  *
  * All functions that take a store park (they read nodes) and pace themselves; they belong to the
  * engine thread. */
@@ -37,7 +39,11 @@ struct tree_store {
     int (*write)(struct tree_store *store, struct buf *node, struct tree_ptr_phys *ret_ptr);
     /* The node is not part of the new root any more (to be freed when that is committed). */
     void (*free)(struct tree_store *store, const struct tree_ptr_phys *ptr);
-    uint32_t node_bytes;
+    /* These nodes will be read soon, in this order (addresses as they stand in the node above: not
+     * yet validated). A hint: may be NULL, must not park, may do nothing. Comes from merges that
+     * read most leaves, and from walks. */
+    void (*prefetch)(struct tree_store *store, const struct tree_ptr_phys *ptrs, uint32_t count);
+    uint32_t node_bytes; /* ≥ 512 */
 };
 
 /* Items as callers see them. For extents the value is struct tree_extent; for the map, opaque. */
@@ -55,8 +61,6 @@ struct tree {
     uint32_t value_bytes; /* as unpacked: sizeof(struct tree_extent) for TREE_EXTENTS */
     uint64_t owner;       /* volume id, or 0: stored in each node and checked */
     struct tree_store *store;
-    /* In-memory only, may be NULL: see tree_set_filters(). */
-    struct tree_private *private_state;
 };
 
 /* ---- reading ---- */
@@ -82,9 +86,9 @@ struct tree_batch {
     /* The next operation in ascending key order without overlap; false at the end. Must not park.
      */
     bool (*next)(void *ctx, struct tree_op *ret_op);
-    /* Every item that is replaced or deleted by the merge (of the base and of deltas). */
+    /* Every item that is replaced or deleted by the merge (of the base and of deltas), once, in no
+     * order that means anything. Must not park. May be NULL. */
     void (*freed)(void *ctx, uint64_t key, const void *value);
-    /* Every item that is put, in order, after it has been placed. May be NULL. */
     void *ctx;
     uint64_t put_count; /* how many puts will come, about: for the choice of strategy */
     bool delta_allowed; /* false: always merge into the base (also folds all deltas) */
@@ -104,9 +108,10 @@ HF_MUST_CHECK int tree_rewrite(struct tree *tree,
 
 /* ---- checking ---- */
 
-/* Reads every node, validates structure, order and bounds, and calls node(ctx, ptr, height) and
- * item(ctx, key, value) (either may be NULL). Goes on after a bad node: bad(ctx, ptr, error).
- * Returns the first error. */
+/* Reads every node of every level, validates structure, order, bounds and counts, and calls
+ * node(ctx, ptr, height) and item(ctx, key, value) (either may be NULL) for all that is allocated:
+ * items that a newer level hides too, tombstones not. Goes on after a bad node: bad(ctx, ptr,
+ * error). Returns the first error. */
 struct tree_walk {
     void (*node)(void *ctx, const struct tree_ptr_phys *ptr, uint32_t height);
     void (*item)(void *ctx, uint64_t key, const void *value);
@@ -115,7 +120,8 @@ struct tree_walk {
 };
 HF_MUST_CHECK int tree_walk(struct tree *tree, const struct tree_walk *walk);
 
-/* Validates one node's bytes as read from disk (fuzz target). OK, ERR_CORRUPT, ERR_UNSUPPORTED. */
+/* Validates one node's bytes as read from disk, aligned to 8 (fuzz target). OK, ERR_CORRUPT,
+ * ERR_UNSUPPORTED. */
 HF_MUST_CHECK int tree_node_validate(const void *node, uint32_t node_bytes, enum tree_kind kind,
                                      uint64_t owner);
 

@@ -74,6 +74,7 @@ static void walk_node(struct walk *w, const struct tree_ptr_phys *ptr, uint32_t 
     }
     for (uint32_t i = 0; height > 0 && i < v.count; i++) {
         uint64_t end = i + 1 < v.count ? v.keys[i + 1] : v.head->end_key;
+        node_announce(w->store, &v, i);
         walk_node(w, &v.children[i], height - 1, &v.keys[i], end);
     }
     buf_unref(node);

@@ -26,7 +26,7 @@ cp -a --sparse=always "$disks" "$work/disks.rest"
 cp -a "$work/state" "$work/state.rest"
 cp "$work/content" "$work/content.rest"
 
-serve || finish
+serve && served || finish
 # Small writes, so that they lie in the log, and then no checkpoint.
 head -c $((1 << 20)) /dev/urandom |
     dd of="$work/content" bs=4096 iflag=fullblock conv=notrunc status=none
@@ -69,7 +69,7 @@ for kind in label super row node table-page directory catalog data parity log-ro
         continue
     fi
     ok "$kind: check reports the damage ($place): $(grep -v '^$' "$work/check.out" | head -n 1)"
-    serve || continue
+    serve && served || continue
     try "$kind: with the damage in place the content is right" \
         qemu-img compare -f raw -F raw "$work/content.$state" "$lun"
     stop

@@ -16,6 +16,8 @@ RANDOM=$seed
 mkdir "$work/backing"
 mount_faultfs "$work/backing"
 disks=$mount
+# Many checkpoints: what is written but not yet flushed is mostly theirs.
+settings="dirty-limit = 2M"
 
 # As the power goes: the process first, then what the caches held. Waits until nobody holds a disk any
 # more, so that nothing of the dead process is under way.

@@ -15,6 +15,8 @@
 #
 #   serve                    starts it; returns when it answers. Its pid is in $server
 #   hf VERB...               the program as its client
+#                            ($settings: more lines of its configuration)
+#   served                   returns when $lun answers, as initiators wait for after a restart
 #   stop                     ends it as an administrator would; `end "$server" KILL` as a crash would
 #   make_pool FOLDER SIZE LUN_SIZE   in FOLDER: pool `tank` of six sparse files d1..d6, RAID 6, one LUN;
 #                            its address is in $lun
@@ -163,6 +165,7 @@ socket = $work/socket
 state-dir = $work/state
 listen = 127.0.0.1:$port
 search = $disks
+${settings:-}
 END
     fi
     start holdfast "$build/holdfast" serve --config "$work/holdfast.conf"
@@ -174,6 +177,10 @@ END
         tail -n 20 "$work/holdfast.log" | sed 's/^/     | /'
         return 1
     fi
+}
+
+served() {
+    try "the LUN is served" within 60 iscsi-readcapacity16 -s "$lun"
 }
 
 stop() {

@@ -57,6 +57,9 @@ while_serving() { # KIND
     try "disks $a and $b $1 under load: $answer" grep -q ' 0 errors, 0 bad, .* alive$' <<<"$answer"
     verified "disks $a and $b $1"
     try "the pool says that it is degraded" grep -qi degraded <(hf pool status tank)
+    # What hung fails from now on: the service has expelled both, and must not be asked to wait.
+    fault fail "d$a" all
+    fault fail "d$b" all
     fault give-up "d$a"
     fault give-up "d$b"
     put_away

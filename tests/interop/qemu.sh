@@ -31,7 +31,7 @@ try "the files can be taken out of it" debugfs -R "rdump / $work/out" "$work/bac
 try "and are the same" diff -r "$work/tree" "$work/out" --exclude=lost+found
 
 end "$server" KILL
-serve || finish
+serve && served || finish
 try "after a kill -9 the image is still equal" qemu-img compare -f raw -F raw "$work/image" "$url"
 
 io() { # COMMAND...: qemu-io reports a wrong pattern in words, not by its exit code
@@ -60,7 +60,7 @@ deny "a read beyond the end fails" io "read 512M 4k"
 truncate -s 400M "$work/xfs.img"
 try "an XFS file system is made and written" mkfs.xfs -q "$work/xfs.img"
 try "qemu-img convert over older content" qemu-img convert -n -f raw -O raw -S 0 "$work/xfs.img" "$url"
-qemu-img convert -f raw -O raw "$url" "$work/back"
+try "and read back" qemu-img convert -f raw -O raw "$url" "$work/back"
 truncate -s 400M "$work/back"
 try "it is equal" cmp "$work/xfs.img" "$work/back"
 try "xfs_repair finds it sound" xfs_repair -n "$work/back"

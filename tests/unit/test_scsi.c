@@ -315,6 +315,14 @@ static void capacity(void **state) {
     assert_int_equal(answer[13], 3);
     assert_int_equal(answer[14], 0xc0);
 
+    const uint8_t status[16] = {0x9e, 0x12, 0, 0, 0, 0, 0, 1, 0xff, 0xff, 0, 0, 0, 24};
+    assert_int_equal(run_in(w, status, 16, 24), 0);
+    assert_int_equal(get_be32(answer), 20);
+    assert_int_equal(get_be64(answer + 8), BLOCKS - 1);
+    assert_int_equal(get_be32(answer + 16), 1);
+    assert_int_equal(run_in(w, CDB(0x9e, 0x12, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 24), 24),
+                     SENSE_LBA_OUT_OF_RANGE);
+
     struct world *four = world_new(4096);
     clear_attentions(four);
     assert_int_equal(run_in(four, CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0), 32),

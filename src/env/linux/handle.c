@@ -136,11 +136,13 @@ static int open_and_claim(const char *path, const struct env_disk_options *optio
 }
 
 static int open_patiently(const char *path, const struct env_disk_options *options, bool is_block) {
+    /* Looked at before the attempt: what ends in between makes the next attempt succeed. */
+    bool may_free = atomic_load(&closings) > 0;
     int fd = open_and_claim(path, options, is_block);
-    for (int ms = 0; ms < CLOSE_PATIENCE_MS && (fd == -EBUSY || fd == -EWOULDBLOCK) &&
-                     atomic_load(&closings) > 0;
+    for (int ms = 0; ms < CLOSE_PATIENCE_MS && (fd == -EBUSY || fd == -EWOULDBLOCK) && may_free;
          ms++) {
         sleep_ms(1);
+        may_free = atomic_load(&closings) > 0;
         fd = open_and_claim(path, options, is_block);
     }
     return fd;

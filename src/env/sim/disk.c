@@ -71,6 +71,14 @@ uint64_t sim_disk_size_bytes(const struct sim_disk *disk) {
     return disk->size_bytes;
 }
 
+uint32_t sim_disk_outstanding(const struct sim_disk *disk) {
+    uint32_t count = 0;
+    LIST_FOR_EACH(it, &disk->outstanding) {
+        count++;
+    }
+    return count;
+}
+
 /* ---- handles ---- */
 
 static struct sim_handle *handle_of(const struct env_disk *base) {

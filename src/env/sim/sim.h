@@ -102,6 +102,8 @@ void sim_disk_set_path(struct sim_disk *disk, const char *path); /* plugged in e
 const char *sim_disk_path(const struct sim_disk *disk);
 uint64_t sim_disk_size_bytes(const struct sim_disk *disk);
 
+uint32_t sim_disk_outstanding(const struct sim_disk *disk); /* I/Os that have not come back */
+
 /* ---- faults (faults.c) ---- */
 
 enum sim_fault {
