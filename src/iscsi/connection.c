@@ -89,7 +89,7 @@ static uint32_t slot_fill(struct iscsi_connection *connection, struct iscsi_tx *
     memcpy(bhs, tx->bhs, BHS_BYTES);
     enum stat_sn stat_sn = tx->stat_sn;
     uint32_t bytes = tx->is_data_in ? data_in_piece(connection, tx, bhs, &stat_sn) : tx->data_bytes;
-    const uint8_t *data = tx->data + tx->sent_bytes;
+    const uint8_t *data = tx->data != NULL ? tx->data + tx->sent_bytes : NULL;
     tx->sent_bytes += bytes;
     bool finished = tx->sent_bytes == tx->data_bytes;
     slot->finished = finished ? tx : NULL;
