@@ -165,7 +165,7 @@ static void volume_gone(struct world_volume *v) {
 
 static void volume_is_there(struct world *w, struct world_volume *v) {
     v->state = VOL_LIVE;
-    if (v->created_bad == 0) {
+    if (w->deep && v->created_bad == 0) {
         w->tolerance = MAX(w->tolerance, MIN(profile_losses(v->profile), w->disk_count - 1));
     }
 }
@@ -442,7 +442,8 @@ static bool event_volume_create(struct world *w) {
     (void)snprintf(v->name, sizeof(v->name), "vol%u", slot);
     do {
         v->profile = (enum profile)rng_below(&w->rng, PROFILE_COUNT);
-    } while (profile_min_disks(v->profile) > w->disk_count);
+    } while (profile_min_disks(v->profile) > w->disk_count ||
+             (w->deep && profile_losses(v->profile) < 2));
     v->thick = rng_chance(&w->rng, 1, 5);
     v->sync_standard = rng_chance(&w->rng, 1, 3);
     v->size_bytes = round_up(draw_size(w, v), BLOCK_BYTES);

@@ -129,14 +129,15 @@ static const char *op_name(const struct op *op) {
 
 static void op_fail(struct op *op, const char *what) {
     struct world *w = op->world;
+    engine_status(w->engine, &w->status);
     world_fail(w,
                "%s of %s (%s%s%s) at sector %" PRIu64 "+%" PRIu64 ", version %u: %s; %.3f s after "
-               "it was sent, bad disks %x, missing %x",
+               "it was sent, bad disks %x, missing %x; the pool: %s %s",
                op_name(op), op->volume->name, profile_name(op->volume->profile),
                op->volume->thick ? ", thick" : "", op->volume->sync_standard ? ", standard" : "",
                op->request.offset_bytes / SECTOR_BYTES, op->request.length_bytes / SECTOR_BYTES,
                op->version, what, (double)(env_now_ns(w->env) - op->started_ns) / 1e9,
-               faults_bad(w), w->missing);
+               faults_bad(w), w->missing, w->status.health, w->status.advice);
 }
 
 static bool error_is_right(struct op *op, int status) {

@@ -130,6 +130,7 @@ static void world_draw(struct world *w) {
         pool_bytes += sim_disk_size_bytes(w->disks[i]);
     }
     w->limits.dirty_bytes = MAX((uint64_t)1 << 20, pool_bytes / rng_between(&w->rng, 20, 80));
+    w->deep = w->disk_count >= 4 && !w->large && rng_chance(&w->rng, 1, 2);
     w->faults = rng_chance(&w->rng, 3, 4);
     w->tolerance = MIN(1u, w->disk_count - 1);
     w->ops_target =

@@ -166,6 +166,7 @@ struct world {
     struct engine_limits limits;
     bool large; /* one volume so large that its tree has three levels; see draw_large() */
     bool large_filled;
+    bool deep;          /* only profiles that tolerate two losses: two disks may be bad */
     uint32_t tolerance; /* disks that may be bad at once */
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */

@@ -388,8 +388,12 @@ static int create(struct serve *serve, const struct api_request *request, const 
                                              .path_count = (uint32_t)count,
                                              .force = schema_bool(request->body, "force")};
         struct create create = {.options = &options, .reterr = reterr};
-        serve_node_call(serve, create_fiber, &create);
-        error = create.result;
+        error = serve_disks_lock(serve, false, reterr);
+        if (error == OK) {
+            serve_node_call(serve, create_fiber, &create);
+            serve_disks_unlock(serve);
+            error = create.result;
+        }
     }
     for (size_t i = 0; error != OK && i < json_array_size(files); i++) {
         if (made[i]) {
@@ -460,7 +464,10 @@ int api_pool_destroy(struct serve *serve, const struct api_request *request, jso
         served_change_end(served);
     }
     if (error == OK && wipe.view.snapshot != NULL) {
+        error = serve_disks_lock(serve, true, reterr); /* there is no way back from here */
+        ASSERT(error == OK);
         serve_node_call(serve, wipe_fiber, &wipe);
+        serve_disks_unlock(serve);
     }
     served_view_done(&wipe.view);
     served_unref(served);
@@ -509,7 +516,11 @@ int api_importable(struct serve *serve, const struct api_request *request, json_
     serve_search_paths(serve, json_object_get(request->body, "paths"), &list);
     struct scan scan = {.list = &list, .reterr = reterr};
     if (list.count > 0) {
-        serve_node_call(serve, scan_fiber, &scan);
+        scan.result = serve_disks_lock(serve, false, reterr);
+        if (scan.result == OK) {
+            serve_node_call(serve, scan_fiber, &scan);
+            serve_disks_unlock(serve);
+        }
     }
     if (scan.result == OK) {
         json_t *pools = json_array();

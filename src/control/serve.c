@@ -40,6 +40,8 @@ struct serve {
     pthread_mutex_t lock; /* of the list and of what is remembered */
     struct served *pools[SERVE_POOLS_MAX];
     uint32_t pool_count;
+    bool disks_taken; /* see serve_disks_lock() */
+    pthread_cond_t disks_free;
 };
 
 const struct config *serve_config(const struct serve *serve) {
@@ -64,6 +66,35 @@ static void node_fiber(void *arg) {
 void serve_node_call(struct serve *serve, void (*fn)(struct env *env, void *arg), void *arg) {
     struct node_call call = {.env = serve->node.env, .fn = fn, .arg = arg};
     fiber_call(serve->node.env, node_fiber, &call);
+}
+
+int serve_disks_lock(struct serve *serve, bool patient, struct errmsg *reterr) {
+    uint64_t at_ns = served_now_ns() + (uint64_t)SERVED_CHANGE_WAIT_MS * NS_PER_MS;
+    const struct timespec at = {.tv_sec = (time_t)(at_ns / NS_PER_S),
+                                .tv_nsec = (long)(at_ns % NS_PER_S)};
+    pthread_mutex_lock(&serve->lock);
+    int errnum = 0;
+    while (serve->disks_taken && errnum == 0) {
+        errnum = patient ? pthread_cond_wait(&serve->disks_free, &serve->lock)
+                         : pthread_cond_timedwait(&serve->disks_free, &serve->lock, &at);
+    }
+    int error = OK;
+    if (serve->disks_taken) {
+        error = errmsg_set(reterr, ERR_BUSY,
+                           "the disks are being looked at just now (a pool is "
+                           "being imported or created); try again");
+    }
+    serve->disks_taken = true;
+    pthread_mutex_unlock(&serve->lock);
+    return error;
+}
+
+void serve_disks_unlock(struct serve *serve) {
+    pthread_mutex_lock(&serve->lock);
+    ASSERT(serve->disks_taken);
+    serve->disks_taken = false;
+    pthread_cond_signal(&serve->disks_free);
+    pthread_mutex_unlock(&serve->lock);
 }
 
 /* ---- the list of pools ---- */
@@ -270,8 +301,14 @@ static void export_luns(struct serve *serve, struct served *served) {
     served_change_end(served);
 }
 
-static int finish_import(struct serve *serve, struct served *served, struct errmsg *reterr) {
-    int error = served_wait_import(served, reterr);
+static int finish_import(struct serve *serve, struct served *served, bool patient,
+                         struct errmsg *reterr) {
+    int error = serve_disks_lock(serve, patient, reterr);
+    if (error == OK) {
+        served_open(served);
+        serve_disks_unlock(serve);
+        error = served_wait_import(served, reterr);
+    }
     if (error == OK) {
         export_luns(serve, served);
         remember(serve, served_name(served), disk_paths(served));
@@ -286,7 +323,7 @@ int serve_import(struct serve *serve, const char *name, const struct served_impo
     if (error != OK) {
         return error;
     }
-    error = finish_import(serve, served, reterr);
+    error = finish_import(serve, served, false, reterr);
     if (error != OK) {
         list_remove_pool(serve, served);
         served_unref(served);
@@ -321,7 +358,7 @@ static void *starter_run(void *arg) {
     struct starter *starter = arg;
     struct errmsg why = {0};
     const char *name = served_name(starter->served);
-    if (finish_import(starter->serve, starter->served, &why) != OK) {
+    if (finish_import(starter->serve, starter->served, true, &why) != OK) {
         log_line("pool %s: not imported: %s", name, why.text);
     }
     atomic_store(&starter->ended, true);
@@ -388,6 +425,7 @@ static void serve_free(struct serve *serve) {
     loop_stop(&serve->node);
     json_decref(serve->remembered);
     (void)pthread_mutex_destroy(&serve->lock);
+    (void)pthread_cond_destroy(&serve->disks_free);
     mem_free(serve->config);
     mem_free(serve);
 }
@@ -397,6 +435,11 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
     serve->config = MEM_NEW(struct config);
     *serve->config = *config;
     ASSERT(pthread_mutex_init(&serve->lock, NULL) == 0);
+    pthread_condattr_t attributes;
+    ASSERT(pthread_condattr_init(&attributes) == 0);
+    ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    ASSERT(pthread_cond_init(&serve->disks_free, &attributes) == 0);
+    (void)pthread_condattr_destroy(&attributes);
     int error = rest_open(config->socket, &serve->rest, reterr); /* first: who is the second? */
     if (error == OK) {
         error = loop_start(&serve->node, "node", config->state_dir, reterr);
@@ -482,16 +525,16 @@ static int close_pools(struct serve *serve, uint64_t deadline_ns, struct errmsg 
     return result;
 }
 
-int serve_stop(struct serve *serve, struct errmsg *reterr) {
-    uint64_t now = served_now_ns();
+int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
+    uint64_t now = served_now_ns(), allowed = seconds * NS_PER_S;
     rest_quiesce(serve->rest);
     /* Initiators first, so that nothing submits to a pool that is closing. */
-    if (targets_quiesce(serve->targets, now + (uint64_t)SERVE_STOP_S * NS_PER_S / 2) != OK) {
+    if (targets_quiesce(serve->targets, now + allowed / 2) != OK) {
         return errmsg_set(reterr, ERR_TIMEOUT,
                           "commands of initiators did not end; nothing acknowledged is lost: the "
                           "logs are replayed at the next start");
     }
-    int error = close_pools(serve, now + (uint64_t)SERVE_STOP_S * NS_PER_S, reterr);
+    int error = close_pools(serve, now + allowed, reterr);
     if (error == ERR_TIMEOUT) {
         return error;
     }
@@ -577,7 +620,10 @@ int serve_run(const struct config *config, struct errmsg *reterr) {
     if (number != 0) {
         log_line("%s: stopping", number == SIGINT ? "interrupted" : "terminated");
     }
-    int stop_error = serve_stop(serve, reterr);
+    /* Whatever waits for whom: the process ends in time. Nothing acknowledged is lost by it. */
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(SERVE_STOP_S + 2);
+    int stop_error = serve_stop(serve, SERVE_STOP_S, reterr);
     if (error == OK && stop_error == OK) {
         log_line("stopped");
     }

@@ -34,9 +34,9 @@ bool serve_is_settled(struct serve *serve);
 HF_MUST_CHECK int serve_listen(struct serve *serve, struct errmsg *reterr);
 /* Whether it has. Any thread. */
 bool serve_is_ready(struct serve *serve);
-/* Ends service within SERVE_STOP_S + 2 s. ERR_TIMEOUT: a loop did not answer; the process should
- * end without ado, for its threads still run (the first problem is in reterr). */
-HF_MUST_CHECK int serve_stop(struct serve *serve, struct errmsg *reterr);
+/* Ends service within `seconds` + 2. ERR_TIMEOUT: a loop did not answer; the process should end
+ * without ado, for its threads still run (the first problem is in reterr). */
+HF_MUST_CHECK int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr);
 
 /* serve_start(), serve_listen() once settled or after SERVE_SETTLE_S, wait for SIGINT or SIGTERM,
  * serve_stop(). Signals are blocked in the calling thread and all it starts. */
@@ -58,6 +58,12 @@ HF_MUST_CHECK int serve_import(struct serve *serve, const char *name,
                                struct served **ret_served, struct errmsg *reterr);
 /* Inside a change: ends its LUNs, closes it, forgets it. */
 HF_MUST_CHECK int serve_export(struct serve *serve, struct served *served, struct errmsg *reterr);
+
+/* Looking for pools opens disks exclusively, so that at any time only one may look, create, or
+ * erase: an import that finds a disk in use takes it for missing. `patient`: waits without limit;
+ * otherwise ERR_BUSY after SERVED_CHANGE_WAIT_MS. */
+HF_MUST_CHECK int serve_disks_lock(struct serve *serve, bool patient, struct errmsg *reterr);
+void serve_disks_unlock(struct serve *serve);
 
 /* Runs fn(env, arg) as a fiber of the node loop. */
 void serve_node_call(struct serve *serve, void (*fn)(struct env *env, void *arg), void *arg);

@@ -31,6 +31,7 @@ struct served {
     enum served_stage stage;
     char progress[64];
     uint32_t percent;
+    bool begun; /* the import: before that, IMPORTING means waiting for its turn */
     struct errmsg failure;
     struct served_snapshot *latest;
     bool look_pending; /* the look task is queued or running */
@@ -238,6 +239,7 @@ static void import_progress(void *owner, const char *stage, uint32_t percent) {
     pthread_mutex_lock(&served->lock);
     (void)snprintf(served->progress, sizeof(served->progress), "%s", stage);
     served->percent = percent;
+    pthread_cond_broadcast(&served->changed);
     pthread_mutex_unlock(&served->lock);
 }
 
@@ -317,9 +319,22 @@ int served_start(const char *name, const char *state_dir,
         served_unref(served);
         return error;
     }
-    env_post(served->loop.env, &served->import_task);
+    (void)snprintf(served->progress, sizeof(served->progress), "waiting for its turn");
     *ret_served = served;
     return OK;
+}
+
+void served_open(struct served *served) {
+    pthread_mutex_lock(&served->lock);
+    if (served->stage == SERVED_IMPORTING && !served->begun) { /* else it was closed meanwhile */
+        served->begun = true;
+        env_post(served->loop.env, &served->import_task);
+    }
+    /* The engine's first word beyond 0 % comes when it has its disks. */
+    while (served->stage == SERVED_IMPORTING && served->percent == 0) {
+        (void)pthread_cond_wait(&served->changed, &served->lock);
+    }
+    pthread_mutex_unlock(&served->lock);
 }
 
 int served_wait_import(struct served *served, struct errmsg *reterr) {
@@ -327,7 +342,9 @@ int served_wait_import(struct served *served, struct errmsg *reterr) {
     while (served->stage == SERVED_IMPORTING) {
         (void)pthread_cond_wait(&served->changed, &served->lock);
     }
-    int error = served->stage == SERVED_FAILED ? served->failure.code : OK;
+    bool over =
+        served->stage == SERVED_FAILED || (served->stage == SERVED_CLOSED && !served->begun);
+    int error = over ? served->failure.code : OK;
     if (error != OK) {
         (void)errmsg_set(reterr, error, "%s", served->failure.text);
     }
@@ -460,7 +477,12 @@ int served_close(struct served *served, bool exported, uint64_t deadline_ns,
                  struct errmsg *reterr) {
     uint64_t give_up = deadline_ns + NS_PER_S;
     pthread_mutex_lock(&served->lock);
-    while (served->stage == SERVED_IMPORTING && wait_until(served, give_up)) {
+    while (served->stage == SERVED_IMPORTING && served->begun && wait_until(served, give_up)) {
+    }
+    if (served->stage == SERVED_IMPORTING && !served->begun) {
+        served->stage = SERVED_CLOSED;
+        (void)errmsg_set(&served->failure, ERR_SHUTDOWN, "closed before its import began");
+        pthread_cond_broadcast(&served->changed);
     }
     if (served->stage == SERVED_RUNNING) {
         served->stage = SERVED_CLOSING; /* from here on no change begins */
@@ -476,7 +498,7 @@ int served_close(struct served *served, bool exported, uint64_t deadline_ns,
     while (served->stage == SERVED_CLOSING && wait_until(served, give_up)) {
     }
     int error = OK;
-    if (served->stage == SERVED_CLOSED && served->failure.code != OK) {
+    if (served->stage == SERVED_CLOSED && served->begun && served->failure.code != OK) {
         error = errmsg_set(reterr, served->failure.code, "pool %s: %s", served->name,
                            served->failure.text);
     } else if (served->stage == SERVED_CLOSING || served->stage == SERVED_IMPORTING) {

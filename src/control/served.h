@@ -64,14 +64,17 @@ struct served_import_options {
 
 struct served;
 
-/* Starts the thread and the import. One reference, the caller's. */
+/* Starts the thread. One reference, the caller's. */
 HF_MUST_CHECK int served_start(const char *name, const char *state_dir,
                                const struct served_import_options *options,
                                struct served **ret_served, struct errmsg *reterr);
+/* Starts the import and waits until it has opened the pool's disks and let go of all others, or has
+ * ended. Once. */
+void served_open(struct served *served);
 struct served *served_ref(struct served *served);
 void served_unref(struct served *served); /* the last one waits for the thread */
 
-/* Waits until the import has ended, however it did. */
+/* After served_open(): waits until the import has ended, however it did. */
 HF_MUST_CHECK int served_wait_import(struct served *served, struct errmsg *reterr);
 
 const char *served_name(const struct served *served);

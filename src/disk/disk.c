@@ -64,15 +64,9 @@ static uint64_t op_late_bytes(const struct disk_op *op) {
 }
 
 static void disk_free_if_idle(struct disk *disk) {
-    if (!disk->closed || disk->outstanding != 0 || disk->calling != 0 || disk->answering) {
-        return;
+    if (disk->closed && disk->outstanding == 0 && disk->calling == 0 && !disk->answering) {
+        mem_free(disk);
     }
-    while (disk->free_ops != NULL) {
-        struct disk_op *op = disk->free_ops;
-        disk->free_ops = op->next_free;
-        mem_free(op);
-    }
-    mem_free(disk);
 }
 
 static struct disk_op *op_new(struct disk *disk) {
@@ -90,6 +84,10 @@ static struct disk_op *op_new(struct disk *disk) {
 static void op_free(struct disk_op *op) {
     buf_unref(op->buf);
     op->buf = NULL;
+    if (op->disk->closed) {
+        mem_free(op);
+        return;
+    }
     op->next_free = op->disk->free_ops;
     op->disk->free_ops = op;
 }
@@ -330,6 +328,11 @@ void disk_close(struct disk *disk) {
     env_timer_cancel(disk->env, &disk->timer);
     env_disk_close(disk->env_disk);
     disk->env_disk = NULL;
+    while (disk->free_ops != NULL) {
+        struct disk_op *op = disk->free_ops;
+        disk->free_ops = op->next_free;
+        mem_free(op);
+    }
     if (!list_is_empty(&disk->waiting)) {
         answer_soon(disk);
     }

@@ -29,32 +29,36 @@ struct cleaning {
     int error;
 };
 
-static uint64_t chunks_total(const struct engine *e, bool free_only) {
-    uint64_t chunks = 0;
-    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
-        if (pool_member_in_sync(e->pool, m)) {
-            chunks += free_only ? e->table.chunk_free[m] : e->table.chunk_count[m];
-        }
-    }
-    return chunks;
-}
-
-/* Chunks that should become free, beyond those that will when this checkpoint commits. */
-static uint64_t chunks_wanted(const struct engine *e) {
-    uint64_t total = chunks_total(e, false), free_now = chunks_total(e, true);
+/* What is missing on each disk: a part of what the pool keeps unsold should be free chunks, on every
+ * disk, because a segment needs chunks on several. Returns the sum. */
+static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
+    uint64_t sum = 0;
+    uint32_t returning[POOL_DISKS_MAX] = {0};
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         const struct segment *s = e->table.slots[i];
         if (s != NULL && s->state == SEGMENT_SEALED && s->live_blocks == 0 && s->pending == 0) {
-            free_now += shape_columns(s->shape);
+            for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+                returning[s->column[c].disk]++; /* when this checkpoint commits */
+            }
         }
     }
-    uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
-    uint64_t target = unsold * 6 / 10;
-    return free_now >= target ? 0 : target - free_now;
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        uint64_t total = e->table.chunk_count[m];
+        uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
+        uint64_t target = MAX(unsold * 6 / 10, (uint64_t)2), have = e->table.chunk_free[m] + returning[m];
+        ret_wanted[m] = pool_member_in_sync(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
+        sum += ret_wanted[m];
+    }
+    return sum;
 }
 
-uint32_t cleaner_wanted_segments(const struct engine *e) {
-    return (uint32_t)chunks_wanted(e);
+static bool segment_helps(const struct segment *s, const uint32_t *wanted) {
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        if (wanted[s->column[c].disk] > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int compare_live(const void *a, const void *b) {
@@ -77,14 +81,14 @@ static uint64_t segment_yield(struct engine *e, enum profile p) {
 }
 
 /* Chooses victims of one profile; the chunks they yield net, 0: not worth it. */
-static uint64_t choose_victims(struct engine *e, enum profile p, uint64_t wanted,
-                               struct cleaning *c) {
+static uint64_t choose_victims(struct engine *e, enum profile p, const uint32_t *wanted_on,
+                               uint64_t wanted, struct cleaning *c) {
     struct segment **candidates = MEM_NEW_ARRAY(struct segment *, e->table.slot_count + 1);
     uint32_t count = 0;
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_DATA && s->state == SEGMENT_SEALED && s->profile == p &&
-            s->pending == 0 && s->live_blocks > 0 && !s->unmovable) {
+            s->pending == 0 && s->live_blocks > 0 && !s->unmovable && segment_helps(s, wanted_on)) {
             candidates[count++] = s;
         }
     }
@@ -270,13 +274,12 @@ static void reader_fiber(void *arg) {
     fiber_group_done(&c->group, OK);
 }
 
-/* ---- metadata segments: nodes in sparse ones are written again by the map's merge ---- */
-
 int cleaner_run(struct engine *e) {
-    uint64_t wanted = chunks_wanted(e);
+    uint32_t wanted_on[POOL_DISKS_MAX];
+    uint64_t wanted = chunks_wanted(e, wanted_on);
     for (int p = 0; p < PROFILE_COUNT && wanted > 0; p++) {
         struct cleaning c = {.e = e};
-        uint64_t net = choose_victims(e, (enum profile)p, wanted, &c);
+        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, &c);
         if (net == 0) {
             continue;
         }

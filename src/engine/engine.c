@@ -237,7 +237,8 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
     if (err != OK) {
         return err;
     }
-    struct volume_phys p = {.id = e->volume_id_next++,
+    e->volume_id_issued = MAX(e->volume_id_issued + 1, e->volume_id_next);
+    struct volume_phys p = {.id = e->volume_id_issued,
                             .size_bytes = size,
                             .block_bytes = o->block_bytes != 0 ? o->block_bytes : SECTOR_BYTES,
                             .profile = (uint16_t)o->profile,

@@ -187,7 +187,8 @@ struct engine {
     struct list volumes;
     struct list configs;
     bool catalog_dirty;
-    uint64_t volume_id_next;
+    uint64_t volume_id_next;     /* above every volume whose creation was applied */
+    uint64_t volume_id_issued;   /* the last one given to a creation, applied or not */
     uint64_t vba_next; /* of the next run; generation << 32 | counter */
 
     struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
@@ -311,7 +312,6 @@ HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
 HF_MUST_CHECK int cleaner_run(struct engine *e);
-uint32_t cleaner_wanted_segments(const struct engine *e);
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);

@@ -51,13 +51,26 @@ static uint64_t reserved_chunks(const struct engine *e) {
     return chunks + 2 * widest + 3 * dirty;
 }
 
+/* Of what rows occupy, how much is data: the rest is headers and padding. In 1/1024. */
+static uint64_t row_efficiency(struct engine *e, enum profile p, uint32_t disks) {
+    const struct geometry *g = &e->pool->super.geometry;
+    struct segment fresh = {.shape = profile_shape(p, disks)};
+    uint32_t capacity = row_capacity(&e->table, &fresh, true);
+    uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
+    height = MIN(height, (uint32_t)div_round_up(capacity + 3, fresh.shape.data));
+    uint64_t in_chunk = (uint64_t)(g->chunk_blocks / height) * capacity;
+    return in_chunk * 1024 / ((uint64_t)g->chunk_blocks * fresh.shape.data);
+}
+
 void space_recount(struct engine *e) {
     uint64_t chunks = 0;
+    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         chunks += pool_member_in_sync(e->pool, m) ? e->table.chunk_count[m] : 0;
     }
     for (int p = 0; p < PROFILE_COUNT; p++) {
         uint64_t usable = segment_usable_blocks(&e->table, (enum profile)p, false);
+        usable = usable * row_efficiency(e, (enum profile)p, disks) / 1024;
         e->share[p] = usable == 0 ? 0 : SHARE_ONE / usable + 1;
         e->free_changes[p] = UINT64_MAX;
     }
@@ -65,7 +78,6 @@ void space_recount(struct engine *e) {
     uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 5;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
     e->limit_share = SHARE_ONE / 100 * (100 - percent);
-    uint64_t disks = MAX(1u, pool_in_sync_count(e->pool));
     e->ref_keep_free = (uint32_t)(chunks * percent / 100 / 4 / disks) + 2;
 }
 

@@ -121,6 +121,7 @@ int engine_import(struct env *env, const struct engine_import_options *options,
                   struct errmsg *reterr) {
     int error = atomic_load(&fake_engine_faults.import_error);
     if (progress != NULL) {
+        progress(progress_owner, "looking at the disks", 0);
         progress(progress_owner, "replaying the log", 50);
     }
     if (error != OK) {

@@ -50,8 +50,8 @@ try "health is ok" field 'j["health"]' ok hf health
 try "files of no size are refused" complains 1 "--file-size" hf pool create tank --file "$disks"/d1
 deny "a pool without disks is refused" hf pool create tank
 try "a pool of six files" says "tank: ok" hf pool create tank --file "$disks"/d{1..6} --file-size 512M
-deny "its name is taken" hf pool create tank --file "$disks"/e{1..3} --file-size 512M
-try "a refusal leaves no files" test ! -e "$disks/e1"
+deny "its name is taken" hf pool create tank --file "$disks"/f{1..3} --file-size 512M
+try "a refusal leaves no files" test ! -e "$disks/f1"
 deny "its disks are taken" hf pool create other --disk "$disks"/d1 "$disks"/d2
 try "status lists the disks" says "$disks/d6" hf pool status tank
 try "and as JSON" field 'len(j["disks"])' 6 hf pool status tank
@@ -92,12 +92,18 @@ try "then its target is gone" bash -c \
     "! iscsi-ls 'iscsi://127.0.0.1:$port/' | grep -q org.example"
 try "and the volume goes" says "deleted" hf volume delete tank/thick --yes
 
+# A second pool in the same folder: at a start both are looked for there.
+try "a second pool" says "two: ok" hf pool create two --file "$disks"/e{1..3} --file-size 256M
+both() { says "tank  ok" hf pool list && says "two   ok" hf pool list; }
+
 # What is kept: over a clean stop, a kill, and a way to another host's records.
 stop
 check_clean "check of the stopped pool"
 try "check as JSON" field 'j["problem_count"]' 0 "$build/holdfast" check tank --disk "$disks"/d*
 serve || finish
 try "after a restart the LUNs are served" within 20 served
+try "and both pools are whole" both
+try "one of them is exported" says "exported" hf pool export two --yes
 try "check refuses a pool in use" complains 1 "is served just now" "$build/holdfast" check tank --disk "$disks"/d*
 end "$server" KILL
 serve || finish
@@ -127,7 +133,8 @@ try "and in the log" grep -q "$work/more/d2" "$work/holdfast.log"
 
 try "destroying wants a yes" complains 1 "Everything in pool tank will be lost" hf pool destroy tank
 try "destroy" says "destroyed" hf pool destroy tank --yes
-try "then there is nothing to import" says "nothing to import" hf pool import --disk "$work/more"
+try "then only the other one can be imported" field "[p[\"name\"] for p in j[\"pools\"]]" "['two']" \
+    hf pool import --disk "$work/more"
 try "and the files can be used again" says "new: ok" hf pool create new --disk "$work"/more/d{1,3,4}
 stop
 finish

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -402,7 +403,7 @@ static int world_teardown(void **state) {
     struct errmsg why = {0};
     char command[128];
     if (world->serve != NULL) {
-        assert_int_equal(serve_stop(world->serve, &why), OK);
+        assert_int_equal(serve_stop(world->serve, 8, &why), OK);
     }
     assert_int_not_equal(access(world->socket, F_OK), 0);
     fake_engine_forget();
@@ -519,7 +520,7 @@ static void restart_serves_the_same(void **state) {
     expect(world, OK, "POST", "/v1/pools/tank/volumes", "{\"name\":\"vm\",\"size_bytes\":1048576}",
            "vm");
     expect(world, OK, "POST", "/v1/pools/tank/luns", "{\"volume\":\"vm\",\"lun\":9}", "\"lun\":9");
-    assert_int_equal(serve_stop(world->serve, &why), OK);
+    assert_int_equal(serve_stop(world->serve, 8, &why), OK);
     world->serve = NULL;
     json_t *answer;
     assert_int_equal(call(world, "GET", "/v1/version", NULL, &answer, &why), ERR_CLOSED);
@@ -544,7 +545,7 @@ static void a_pool_that_fails_at_the_start_says_so(void **state) {
     struct world *world = *state;
     struct errmsg why = {0};
     make_pool(world);
-    assert_int_equal(serve_stop(world->serve, &why), OK);
+    assert_int_equal(serve_stop(world->serve, 8, &why), OK);
     atomic_store(&fake_engine_faults.import_error, ERR_QUORUM);
     world_start(world);
     expect(world, OK, "GET", "/v1/health", NULL, "not imported: pool tank: the fake engine");
@@ -678,9 +679,36 @@ static void a_failed_close_is_told(void **state) {
     struct errmsg why = {0};
     make_pool(world);
     atomic_store(&fake_engine_faults.close_error, ERR_IO);
-    assert_int_equal(serve_stop(world->serve, &why), ERR_IO);
+    assert_int_equal(serve_stop(world->serve, 8, &why), ERR_IO);
     assert_non_null(strstr(why.text, "pool tank: the last checkpoint failed"));
     world->serve = NULL;
+}
+
+/* In a process of its own, for the hung loop's thread stays. */
+static void a_hung_engine_does_not_keep_the_service(void **state) {
+    struct world *world = *state;
+    struct errmsg why = {0};
+#ifdef __SANITIZE_THREAD__
+    skip(); /* ThreadSanitizer allows no threads after a fork */
+#endif
+    assert_int_equal(serve_stop(world->serve, 8, &why), OK);
+    world->serve = NULL;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        world_start(world);
+        make_pool(world);
+        atomic_store(&fake_engine_faults.loop_hang_ms, 60000);
+        expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"stale\":true");
+        uint64_t before = served_now_ns();
+        bool timed_out = serve_stop(world->serve, 1, &why) == ERR_TIMEOUT;
+        bool in_time = served_now_ns() - before < 3 * (uint64_t)NS_PER_S;
+        _exit(timed_out && in_time && strstr(why.text, "pool tank did not close") != NULL ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(unlink(world->socket), -1); /* it was not left behind */
 }
 
 #define SERVICE_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
@@ -707,6 +735,7 @@ int main(void) {
         SERVICE_TEST(malformed_http_ends_only_itself),
         SERVICE_TEST(a_second_service_is_refused),
         SERVICE_TEST(a_failed_close_is_told),
+        SERVICE_TEST(a_hung_engine_does_not_keep_the_service),
     };
     (void)signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
