@@ -212,7 +212,7 @@ static int recall(struct serve *serve, struct errmsg *reterr) {
     serve_node_call(serve, read_state_fiber, &call);
     if (call.result != OK) {
         json_decref(call.pools);
-        return errmsg_set(reterr, call.result, "%s",
+        return errmsg_set(reterr, call.result, "%s: %s", serve->config->state_dir,
                           call.problem.text[0] != '\0' ? call.problem.text
                                                        : error_text(call.result));
     }
