@@ -186,12 +186,10 @@ static int range_pace(struct cursor *c) {
     return cursor_next(c);
 }
 
-static int range_of_one(struct tree *tree, uint64_t key, uint64_t end,
-                        const struct range_visit *rv) {
+static int range_of_one(struct tree *tree, const struct tree_level_phys *level, uint64_t key,
+                        uint64_t end, const struct range_visit *rv) {
     struct cursor c;
-    /* A copy: a checkpoint may install a new root while we wait for a node of this one. */
-    const struct tree_level_phys level = tree->root.level[0];
-    int rc = cursor_start(&c, tree, &level, false, key, end, false);
+    int rc = cursor_start(&c, tree, level, false, key, end, false);
     while (rc == OK && c.valid) {
         rc = rv->visit(rv->ctx, c.key, c.value);
         if (rc == OK) {
@@ -258,5 +256,8 @@ int tree_range(struct tree *tree, uint64_t key, uint64_t count,
     if (levels == 0 || key >= end) {
         return OK;
     }
-    return levels == 1 ? range_of_one(tree, key, end, &rv) : range_of_many(tree, key, end, &rv);
+    /* A checkpoint may install a new root while we wait: this walk is of the one it began with. */
+    struct tree_level_phys base = tree->root.level[0];
+    return levels == 1 ? range_of_one(tree, &base, key, end, &rv)
+                       : range_of_many(tree, key, end, &rv);
 }
