@@ -132,9 +132,14 @@ static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t 
 }
 
 static int wait_for_checkpoint(struct engine *e) {
-    checkpoint_want(e);
-    fiber_queue_wait(&e->space_waiters);
-    return e->state == ENGINE_FAILED ? e->failure : OK;
+    if (!e->checkpoint_fiber_gone && e->state != ENGINE_FAILED) {
+        checkpoint_want(e);
+        fiber_queue_wait(&e->space_waiters);
+    }
+    if (e->state == ENGINE_FAILED) {
+        return e->failure;
+    }
+    return e->checkpoint_fiber_gone ? ERR_SHUTDOWN : OK; /* nobody makes room any more */
 }
 
 static bool promise_has_room(const struct engine *e, const struct volume *v, uint64_t blocks) {
