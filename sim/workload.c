@@ -73,7 +73,8 @@ static double space_reserve(struct world *w) {
 static double data_part(const struct world *w, struct shape shape) {
     const struct geometry *g = &w->geometry;
     uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, shape.data));
-    uint32_t blocks = MIN(MIN(height * shape.data, g->chunk_blocks / 2), 256u);
+    uint32_t most = MIN(g->chunk_blocks / 2, 256u);
+    uint32_t blocks = MIN(height * shape.data, most);
     double header = (double)div_round_up(64 + 36 * blocks, BLOCK_BYTES);
     return ((double)blocks - header) / (double)blocks * (g->chunk_blocks / height * height) /
            g->chunk_blocks;
