@@ -422,20 +422,17 @@ bool world_close(struct world *w, bool exported) {
 static void world_check(struct world *w) {
     struct control c = {.kind = CONTROL_CHECK};
     all_paths(w, &c, 0);
+    bool bad = faults_bad(w) != 0, harmed = false;
     control_start(w, c);
     if (!control_wait(w)) {
         return;
-    }
-    bool faulty = false, harmed = false;
-    for (uint32_t i = 0; i < w->disk_count; i++) {
-        faulty |= sim_disk_faulty_blocks(w->disks[i]) > 0;
     }
     for (uint32_t v = 0; v < WORLD_VOLUMES_MAX; v++) {
         harmed |= w->volumes[v].state != VOL_NONE && w->volumes[v].harmed;
     }
     if (w->control.result != OK) {
         world_fail(w, "check: %s: %s", error_name(w->control.result), w->control.err.text);
-    } else if (w->control.check.problems != 0 && !faulty && !harmed && w->missing == 0) {
+    } else if (w->control.check.problems != 0 && !bad && !harmed) {
         world_fail(w, "check found %" PRIu64 " problems in a pool that has none, first: %s",
                    w->control.check.problems, w->control.problem);
     } else if (w->control.check.problems == 0) {
