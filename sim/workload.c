@@ -163,6 +163,7 @@ static bool error_is_right(struct op *op, int status) {
         }
         world_count(w, STAT_out_of_space, 1);
         w->space_ran_out = true;
+        faults_poll(w); /* the pool may just have become smaller */
         return v->harmed || space_may_be_out(w, v);
     case ERR_IO:
     case ERR_CHECKSUM:

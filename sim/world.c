@@ -173,6 +173,9 @@ static void world_crashed(struct world *w) {
     control_crashed(w);
     mem_scope_drop(&w->scope);
     w->engine = NULL;
+    /* What it had given up need not be durable yet; the next import tells. */
+    w->suspect |= w->missing & ~w->missing_durable;
+    w->missing = w->missing_durable;
     w->closing = false;
     w->crashed_before = true;
     w->closed_clean = false;
