@@ -463,11 +463,24 @@ static void discard_done(struct disk_io *io) {
     fiber_group_done(CONTAINER_OF(io, struct discard_job, io)->group, OK);
 }
 
-/* Chunks return when their last reader has gone and the disks have been told. */
+/* Nothing that was given up on one of its disks is still under way there: a late write or discard
+ * could land on what is written next. */
+static bool segment_is_drained(const struct engine *e, const struct segment *s) {
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        struct disk *disk = segment_column_disk(&e->table, s, c);
+        if (disk != NULL && disk_counters(disk)->late_bytes > 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
+ * after a later checkpoint. */
 static void release_segments(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
-        if (s->pins > 0) {
+        if (s->pins > 0 || !segment_is_drained(e, s)) {
             continue;
         }
         struct discard_job jobs[SEGMENT_COLUMNS_MAX];
@@ -488,7 +501,9 @@ static void release_segments(struct engine *e) {
         }
         int err = fiber_group_wait(&group); /* a failed discard loses nothing */
         ASSERT_EQ(err, OK);
-        segment_release(&e->table, s);
+        if (segment_is_drained(e, s)) {
+            segment_release(&e->table, s);
+        }
     }
 }
 

@@ -170,7 +170,9 @@ static void volume_created(struct log_entry *log, struct buf *row, size_t data_o
     (void)row;
     (void)data_offset;
     if (volume_by_name(c->e, p->name) != NULL) {
-        c->result = ERR_EXISTS; /* two creations at once; a replay makes the same choice */
+        c->result = ERR_EXISTS; /* two creations at once; a replay makes the same choice, … */
+        /* … also with a catalog in which the other one has been deleted since. */
+        c->e->volume_id_next = MAX(c->e->volume_id_next, p->id + 1);
         return;
     }
     (void)volume_add(c->e, p);

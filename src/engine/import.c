@@ -129,6 +129,7 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
     if (volume_phys_validate(&p) != OK) {
         return ERR_CORRUPT;
     }
+    bool name_taken = false;
     LIST_FOR_EACH(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
         if (v->phys.id == p.id) {
@@ -136,9 +137,15 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
             e->catalog_dirty = true;
             return OK;
         }
+        name_taken |= (v->phys.flags & VOLUME_FLAG_DELETING) == 0 &&
+                      strcmp(v->phys.name, p.name) == 0;
     }
     if (p.id < e->volume_id_next) {
         return OK; /* the catalog is newer: it was created and deleted again since */
+    }
+    if (name_taken) { /* it was refused when it was logged, too: see volume_created() */
+        e->volume_id_next = p.id + 1;
+        return OK;
     }
     p.tree = (struct tree_root_phys){0};
     p.allocated_blocks = 0;
@@ -307,6 +314,7 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->work);
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
+    fiber_lock_init(&e->admission);
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);

@@ -111,6 +111,7 @@ static void ref_apply(struct log_entry *log, struct buf *row, size_t data_offset
     (void)row;
     (void)data_offset;
     apply_ref(w->v, w->record.ref->block, w->row, w->record.ref->count);
+    w->row->segment->ref_round = w->v->engine->checkpoint_started;
     entry_applied(w);
 }
 

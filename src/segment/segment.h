@@ -64,6 +64,7 @@ struct segment {
     uint32_t lost;      /* column mask */
     uint32_t pending;   /* rows only the log knows; and rows being written */
     uint32_t pins;      /* reads under way */
+    uint64_t ref_round; /* checkpoint that was running, or the last, when a REF to it was logged */
     uint32_t unflushed; /* column mask: written since the disk's last flush */
     bool encoded;       /* in a table page that was written (perhaps not committed yet) */
     bool announced;     /* a log record or a committed table knows it */
