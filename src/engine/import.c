@@ -21,6 +21,8 @@
 #include "base/sabotage.h"
 #include "engine/private.h"
 
+#define PROBE_NS (4 * NS_PER_S)
+
 /* ---- records ---- */
 
 static struct volume *record_volume(struct engine *e, uint64_t id) {
@@ -314,7 +316,10 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->work);
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
+    fiber_queue_init(&e->probe);
     fiber_lock_init(&e->admission);
+    e->checkpoint_fiber_gone = true; /* until it serves */
+    e->probe_fiber_gone = true;
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);
@@ -398,6 +403,17 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
     e->vba_next = (SABOTAGE(vba_reused) ? 1 : e->pool->super.mount_generation) << 32;
 }
 
+/* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
+static void probe_loop(void *arg) {
+    struct engine *e = arg;
+    while (e->state == ENGINE_RUNNING) {
+        pool_probe(e->pool);
+        (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
+    }
+    e->probe_fiber_gone = true;
+    fiber_queue_wake_all(&e->idle);
+}
+
 /* Leaves the pool to the caller on failure. */
 static int import_run(struct engine *e, const struct engine_import_options *options,
                       const struct import_progress *progress, struct errmsg *reterr) {
@@ -427,7 +443,10 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     }
     say(progress, "serving", 100);
     e->stage = "serving";
+    e->probe_fiber_gone = false;
+    e->checkpoint_fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
+    fiber_start(e->env, probe_loop, e);
     return OK;
 }
 

@@ -146,6 +146,9 @@ static bool promise_has_room(const struct engine *e, const struct volume *v, uin
     if ((v->phys.flags & VOLUME_FLAG_THICK) != 0) {
         return true; /* promised at its creation */
     }
+    if (blocks == 0) {
+        return true; /* replaces what is there */
+    }
     return space_used_share(e, true) + blocks * e->share[v->phys.profile] <= e->limit_share;
 }
 
