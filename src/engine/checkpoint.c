@@ -585,6 +585,8 @@ int checkpoint_run(struct engine *e, uint64_t flags) {
         e->last_checkpoint_ms = (e->last_checkpoint_ns - started) / NS_PER_MS;
         space_recount(e);
     } else {
+        int ignored = meta_write_wait(e); /* what is under way refers to the engine */
+        (void)ignored;
         engine_fail(e, err, "a checkpoint failed");
     }
     fiber_queue_wake_all(&e->space_waiters);
