@@ -14,7 +14,7 @@
  * At the freeze each volume's active layer becomes the frozen one, and a new one takes writes; the
  * log's start becomes the LSN behind the last one applied. A merge reads the frozen layer in order:
  * data becomes blocks of new rows with new vbas, REFs keep theirs, holes delete. What a merge takes
- * out of a tree is collected, and its live bits are cleared when all rows are on disk.
+ * out of a tree loses its live bit; that of nodes is cleared when all rows are on disk.
  *
  * If a checkpoint fails (no space, or metadata lost beyond redundancy), nothing of it counts: the
  * engine takes no more writes, and what is acknowledged is in the log. */
@@ -36,6 +36,13 @@ static void freed_add(struct engine *e, uint64_t vba, uint32_t count) {
     }
     for (uint32_t i = 0; i < count; i++) {
         e->freed[e->freed_count++] = vba + i;
+    }
+}
+
+static void free_live(struct engine *e, uint64_t index, uint64_t vba) {
+    map_clear_live(&e->map, vba);
+    if (SABOTAGE(free_twice) && index % 64 == 63 && map_is_live(&e->map, vba ^ 1)) {
+        map_clear_live(&e->map, vba ^ 1);
     }
 }
 
@@ -200,11 +207,12 @@ static bool batch_next(void *ctx, struct tree_op *ret_op) {
     return batch_put(b, ret_op);
 }
 
+/* Items are of the committed tree, so the map knows them; unlike nodes they need not be collected,
+ * which would take memory for every block of a volume that is deleted. */
 static void batch_freed(void *ctx, uint64_t key, const void *value) {
     struct volume_batch *b = ctx;
     (void)key;
-    b->freed++;
-    freed_add(b->v->engine, ((const struct tree_extent *)value)->vba, 1);
+    free_live(b->v->engine, b->freed++, ((const struct tree_extent *)value)->vba);
 }
 
 static int volume_merge(struct engine *e, struct volume *v, struct tree_root_phys *ret_root) {
@@ -357,10 +365,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
 
 static void apply_frees(struct engine *e) {
     for (uint64_t i = 0; i < e->freed_count; i++) {
-        map_clear_live(&e->map, e->freed[i]);
-        if (SABOTAGE(free_twice) && i % 64 == 63 && map_is_live(&e->map, e->freed[i] ^ 1)) {
-            map_clear_live(&e->map, e->freed[i] ^ 1);
-        }
+        free_live(e, i, e->freed[i]);
     }
     e->freed_count = 0;
 }
