@@ -287,6 +287,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     segment_member_lost(&e->table, member);
     if (e->log != NULL) {
         log_member_lost(e->log, member);
+        checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
     }
     space_recount(e);
 }
