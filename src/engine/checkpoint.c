@@ -334,6 +334,16 @@ static void unfreeze(struct engine *e) {
     e->frozen_bytes = 0;
 }
 
+/* Whether it has no nodes: it may have no item of its own and yet a run of tombstones. */
+static bool tree_is_gone(const struct tree_root_phys *root) {
+    for (uint32_t i = 0; i < MIN(root->levels, (uint32_t)TREE_LEVELS_MAX); i++) {
+        if (root->level[i].present != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 struct new_roots { /* of the volumes, until the commit */
     struct volume **volume;
     struct tree_root_phys *root;
@@ -355,7 +365,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
         struct volume *v = roots->volume[i];
         bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
         roots->root[i] = v->tree.root;
-        if (!overlay_is_empty(&v->frozen) || (deleting && v->phys.allocated_blocks > 0)) {
+        if (!overlay_is_empty(&v->frozen) || (deleting && !tree_is_gone(&v->tree.root))) {
             err = volume_merge(e, v, &roots->root[i]);
         }
     }
@@ -451,7 +461,7 @@ static void install(struct engine *e, const struct new_roots *roots,
 static void drop_deleted(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && v->phys.allocated_blocks == 0 &&
+        if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && tree_is_gone(&v->tree.root) &&
             v->users == 0 && overlay_is_empty(&v->active)) {
             volume_remove(v);
             e->catalog_dirty = true;
