@@ -316,6 +316,7 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->work);
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
+    fiber_lock_init(&e->admission);
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);

@@ -226,6 +226,8 @@ struct engine {
     uint32_t page_room;
     uint32_t cleaning_failures;
 
+    struct fiber_lock admission;     /* held by the writer that is next to be admitted */
+
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
