@@ -102,6 +102,7 @@ static int replay_ref(struct engine *e, const void *header, uint32_t bytes) {
         return ERR_CORRUPT;
     }
     s->used_blocks = MAX(s->used_blocks, r->offset + r->height);
+    e->vba_next = MAX(e->vba_next, r->vba + RUN_BLOCKS);
     segment_mark_dirty(&e->table, s);
     struct volume *v = record_volume(e, r->volume);
     if (v == NULL) {
@@ -288,6 +289,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     segment_member_lost(&e->table, member);
     if (e->log != NULL) {
         log_member_lost(e->log, member);
+        checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
     }
     space_recount(e);
 }
@@ -392,6 +394,14 @@ static int import_replay(struct engine *e, const struct engine_import_options *o
                      : errmsg_set(reterr, err, "the log cannot be replayed (%s)", error_text(err));
 }
 
+/* vbas are generation << 32 | counter. A long mount may count on into what would be the next
+ * generation's: then this mount begins behind all that the roots and the log know. */
+static uint64_t first_vba(const struct engine *e) {
+    uint64_t known = MAX(e->roots.vba_next, e->vba_next);
+    uint64_t generation = e->pool->super.mount_generation;
+    return MAX(generation, known == 0 ? 0 : (known - 1) / (1ull << 32) + 1) << 32;
+}
+
 static void start_log(struct engine *e, const struct log_replay *replay) {
     struct log_options options = {.pool = e->pool,
                                   .generation = e->pool->super.mount_generation,
@@ -400,7 +410,9 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
                                   .owner = e};
     memcpy(options.ring_heads, replay->ring_heads, sizeof(options.ring_heads));
     e->log = log_new(&options);
-    e->vba_next = (SABOTAGE(vba_reused) ? 1 : e->pool->super.mount_generation) << 32;
+    e->vba_next = SABOTAGE(vba_reused) ? 1ull << 32 : first_vba(e);
+    /* Segments of which no table and no record is left must not lend their uids either. */
+    e->table.uid_next = MAX(e->table.uid_next, e->pool->super.mount_generation << 32);
 }
 
 /* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
