@@ -579,6 +579,8 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
             ret_counters->tree_height =
                 MAX(ret_counters->tree_height, v->tree.root.level[l].height + 1);
             ret_counters->tree_levels = MAX(ret_counters->tree_levels, v->tree.root.levels);
+            ret_counters->tree_nodes += v->tree.root.level[l].nodes;
+            ret_counters->tree_items += v->tree.root.level[l].items;
         }
     }
 }
