@@ -140,8 +140,8 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
             e->catalog_dirty = true;
             return OK;
         }
-        name_taken |= (v->phys.flags & VOLUME_FLAG_DELETING) == 0 &&
-                      strcmp(v->phys.name, p.name) == 0;
+        name_taken |=
+            (v->phys.flags & VOLUME_FLAG_DELETING) == 0 && strcmp(v->phys.name, p.name) == 0;
     }
     if (p.id < e->volume_id_next) {
         return OK; /* the catalog is newer: it was created and deleted again since */
