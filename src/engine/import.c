@@ -21,6 +21,8 @@
 #include "base/sabotage.h"
 #include "engine/private.h"
 
+#define PROBE_NS (4 * NS_PER_S)
+
 /* ---- records ---- */
 
 static struct volume *record_volume(struct engine *e, uint64_t id) {
@@ -138,8 +140,8 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
             e->catalog_dirty = true;
             return OK;
         }
-        name_taken |= (v->phys.flags & VOLUME_FLAG_DELETING) == 0 &&
-                      strcmp(v->phys.name, p.name) == 0;
+        name_taken |=
+            (v->phys.flags & VOLUME_FLAG_DELETING) == 0 && strcmp(v->phys.name, p.name) == 0;
     }
     if (p.id < e->volume_id_next) {
         return OK; /* the catalog is newer: it was created and deleted again since */
@@ -316,7 +318,10 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->work);
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
+    fiber_queue_init(&e->probe);
     fiber_lock_init(&e->admission);
+    e->checkpoint_fiber_gone = true; /* until it serves */
+    e->probe_fiber_gone = true;
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);
@@ -410,6 +415,17 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
     e->table.uid_next = MAX(e->table.uid_next, e->pool->super.mount_generation << 32);
 }
 
+/* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
+static void probe_loop(void *arg) {
+    struct engine *e = arg;
+    while (e->state == ENGINE_RUNNING) {
+        pool_probe(e->pool);
+        (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
+    }
+    e->probe_fiber_gone = true;
+    fiber_queue_wake_all(&e->idle);
+}
+
 /* Leaves the pool to the caller on failure. */
 static int import_run(struct engine *e, const struct engine_import_options *options,
                       const struct import_progress *progress, struct errmsg *reterr) {
@@ -439,7 +455,10 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     }
     say(progress, "serving", 100);
     e->stage = "serving";
+    e->probe_fiber_gone = false;
+    e->checkpoint_fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
+    fiber_start(e->env, probe_loop, e);
     return OK;
 }
 
