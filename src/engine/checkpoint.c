@@ -641,6 +641,10 @@ void checkpoint_loop(void *arg) {
         if (e->state != ENGINE_RUNNING) {
             break;
         }
+        if (log_error(e->log) != OK) {
+            engine_fail(e, log_error(e->log), "the log could not be written");
+            break;
+        }
         bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;
         if (due && !is_dirty(e)) {
             e->last_checkpoint_ns = env_now_ns(e->env);
