@@ -427,6 +427,22 @@ static uint64_t draw_size(struct world *w, struct world_volume *v) {
     return (1 << 20) + rng_below(&w->rng, MIN(most, (uint64_t)32 << 20));
 }
 
+/* One that the disks left allow; in deep worlds one that tolerates two losses, if any does. */
+static enum profile draw_profile(struct world *w) {
+    enum profile possible[PROFILE_COUNT];
+    uint32_t count = 0;
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
+    for (int deep = w->deep; deep >= 0 && count == 0; deep--) {
+        for (int p = 0; p < PROFILE_COUNT; p++) {
+            if (profile_min_disks((enum profile)p) <= in_sync &&
+                (deep == 0 || profile_losses((enum profile)p) == 2)) {
+                possible[count++] = (enum profile)p;
+            }
+        }
+    }
+    return count == 0 ? PROFILE_SINGLE : possible[rng_below(&w->rng, count)];
+}
+
 static bool event_volume_create(struct world *w) {
     struct world_volume *v = NULL;
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX && v == NULL; i++) {
@@ -440,10 +456,7 @@ static bool event_volume_create(struct world *w) {
     uint32_t slot = (uint32_t)(v - w->volumes);
     *v = (struct world_volume){.state = VOL_CREATING};
     (void)snprintf(v->name, sizeof(v->name), "vol%u", slot);
-    do {
-        v->profile = (enum profile)rng_below(&w->rng, PROFILE_COUNT);
-    } while (profile_min_disks(v->profile) > w->disk_count ||
-             (w->deep && profile_losses(v->profile) < 2));
+    v->profile = draw_profile(w);
     v->thick = rng_chance(&w->rng, 1, 5);
     v->sync_standard = rng_chance(&w->rng, 1, 3);
     v->size_bytes = round_up(draw_size(w, v), BLOCK_BYTES);

@@ -68,6 +68,18 @@ static double space_reserve(struct world *w) {
     return chunks == 0 ? 1 : MAX(0.12, (double)kept / (double)chunks + 0.06);
 }
 
+/* Of the blocks of a chunk, the part that is data: rows have headers, and are as tall as the
+ * geometry (and a tree node) wants. */
+static double data_part(const struct world *w, struct shape shape) {
+    const struct geometry *g = &w->geometry;
+    uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, shape.data));
+    uint32_t most = MIN(g->chunk_blocks / 2, 256u);
+    uint32_t blocks = MIN(height * shape.data, most);
+    double header = (double)div_round_up(64 + 36 * blocks, BLOCK_BYTES);
+    return ((double)blocks - header) / (double)blocks * (g->chunk_blocks / height * height) /
+           g->chunk_blocks;
+}
+
 /* Relative to what may be sold: 1 is when the pool must be full. */
 static double space_need_now(struct world *w) {
     uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
@@ -81,7 +93,8 @@ static double space_need_now(struct world *w) {
         uint64_t blocks =
             v->thick ? MAX(v->size_bytes, v->resize_bytes) / BLOCK_BYTES : v->oracle.used_blocks;
         uint64_t segments = usable_segments(w, shape_columns(shape));
-        double usable = (double)(segments * shape.data * w->geometry.chunk_blocks);
+        double usable =
+            (double)(segments * shape.data * w->geometry.chunk_blocks) * data_part(w, shape);
         need += usable == 0 ? 1 : (double)blocks / usable;
     }
     return sold <= 0.05 ? 10 : need / sold;

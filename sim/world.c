@@ -15,6 +15,7 @@ enum {
     OPS_MEAN = 2600,
     IMPORTS_MAX = 12, /* in a row that a power cut may spoil */
     CREATE_TRIES = 3,
+    PHASES_MAX = 200,
 };
 
 static const uint64_t ANSWER_NS = 60 * NS_PER_S;
@@ -473,7 +474,9 @@ static void world_interlude(struct world *w) {
 }
 
 static void world_serve(struct world *w) {
-    while (world_goes_on(w) && w->ops_answered < w->ops_target) {
+    /* A world in which little is possible any more (a pool that is full, say) ends as well. */
+    for (int phase = 0; world_goes_on(w) && w->ops_answered < w->ops_target && phase < PHASES_MAX;
+         phase++) {
         if (w->engine == NULL && !world_import(w)) {
             return;
         }

@@ -13,6 +13,7 @@
 #include "control/answer.h"
 #include "control/api.h"
 #include "control/erase.h"
+#include "pool/host.h"
 
 static const char *const error_kinds[DISK_ERROR_KINDS] = {
     [DISK_ERROR_READ] = "read",         [DISK_ERROR_WRITE] = "write",
@@ -321,6 +322,30 @@ static void create_fiber(struct env *env, void *arg) {
     create->result = engine_create_pool(env, create->options, create->reterr);
 }
 
+static void random_fiber(struct env *env, void *arg) {
+    env_random(env, arg, sizeof(struct uuid));
+}
+
+/* Refuses what holds somebody's data, makes partition tables, creates. */
+static int create_on(struct serve *serve, const struct pool_options *options,
+                     struct errmsg *reterr) {
+    struct pool_host_options host = {
+        .paths = options->paths, .path_count = options->path_count, .force = options->force};
+    struct create create = {.options = options, .reterr = reterr};
+    serve_node_call(serve, random_fiber, &host.random);
+    int error = serve_disks_lock(serve, false, reterr);
+    if (error != OK) {
+        return error;
+    }
+    error = pool_host_prepare(&host, reterr);
+    if (error == OK) {
+        serve_node_call(serve, create_fiber, &create);
+        error = create.result;
+    }
+    serve_disks_unlock(serve);
+    return error;
+}
+
 /* Makes the files that do not exist yet; ret_made[i] tells which. */
 static int make_files(const json_t *files, uint64_t size_bytes, bool *ret_made,
                       struct errmsg *reterr) {
@@ -387,13 +412,7 @@ static int create(struct serve *serve, const struct api_request *request, const 
                                              .paths = c_paths,
                                              .path_count = (uint32_t)count,
                                              .force = schema_bool(request->body, "force")};
-        struct create create = {.options = &options, .reterr = reterr};
-        error = serve_disks_lock(serve, false, reterr);
-        if (error == OK) {
-            serve_node_call(serve, create_fiber, &create);
-            serve_disks_unlock(serve);
-            error = create.result;
-        }
+        error = create_on(serve, &options, reterr);
     }
     for (size_t i = 0; error != OK && i < json_array_size(files); i++) {
         if (made[i]) {

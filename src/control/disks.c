@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
 #include "control/disks.h"
 
-#include <blkid/blkid.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "control/answer.h"
+#include "pool/host.h"
 
 /* What never is a disk of an array: memory, loops over files (give the file itself), floppies,
  * optical drives, what device mapper and md make of disks below. */
@@ -47,32 +47,6 @@ static void set_attribute(json_t *object, const char *key, const char *name,
     (void)json_object_set_new(object, key, answer_text(text));
 }
 
-static void probe_content(int fd, char *ret_text, size_t bytes) {
-    blkid_probe probe = blkid_new_probe();
-    const char *value;
-    ret_text[0] = '\0';
-    if (probe == NULL || blkid_probe_set_device(probe, fd, 0, 0) != 0) {
-        blkid_free_probe(probe);
-        return;
-    }
-    (void)blkid_probe_enable_superblocks(probe, 1);
-    (void)blkid_probe_enable_partitions(probe, 1);
-    if (blkid_do_safeprobe(probe) != 0) {
-        blkid_free_probe(probe);
-        return;
-    }
-    if (blkid_probe_lookup_value(probe, "TYPE", &value, NULL) == 0) {
-        const char *label = "";
-        (void)blkid_probe_lookup_value(probe, "LABEL", &label, NULL);
-        (void)snprintf(ret_text, bytes, "%s%s%s", value, label[0] != '\0' ? ": " : "", label);
-    } else if (blkid_probe_lookup_value(probe, "PTTYPE", &value, NULL) == 0) {
-        blkid_partlist partitions = blkid_probe_get_partitions(probe);
-        int count = partitions == NULL ? 0 : blkid_partlist_numof_partitions(partitions);
-        (void)snprintf(ret_text, bytes, "%s, %d partition%s", value, count, count == 1 ? "" : "s");
-    }
-    blkid_free_probe(probe);
-}
-
 /* `in_use`: the kernel refuses an exclusive open when a file system, md, LVM or we hold the disk or
  * one of its partitions. */
 static json_t *disk_json(const char *name) {
@@ -96,12 +70,16 @@ static json_t *disk_json(const char *name) {
     if (in_use) {
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     }
-    const char *problem = fd < 0 ? strerror(errno) : "";
-    if (fd >= 0) {
-        probe_content(fd, holds, sizeof(holds));
+    struct errmsg why = {0};
+    if (fd < 0) {
+        (void)errmsg_set(&why, ERR_IO, "%s", strerror(errno));
+    } else {
         close(fd);
+        if (pool_host_content(path, holds, sizeof(holds), &why) != OK) {
+            holds[0] = '\0';
+        }
     }
-    (void)json_object_set_new(object, "problem", answer_text(problem));
+    (void)json_object_set_new(object, "problem", answer_text(why.text));
     (void)json_object_set_new(object, "in_use", json_boolean(in_use));
     (void)json_object_set_new(object, "holds", answer_text(holds));
     return object;

@@ -129,14 +129,22 @@ static int refuse_socket(struct errmsg *reterr, const char *path, const char *wh
     return errmsg_set(reterr, error, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
-static void make_folder(const char *path) {
+static int make_folder(const char *path, struct errmsg *reterr) {
     char folder[256];
     (void)snprintf(folder, sizeof(folder), "%s", path);
     char *slash = strrchr(folder, '/');
-    if (slash != NULL && slash != folder) {
-        *slash = '\0';
-        (void)mkdir(folder, 0755); /* whatever is wrong shows when the lock is opened */
+    if (slash == NULL || slash == folder) {
+        return OK;
     }
+    *slash = '\0';
+    if (mkdir(folder, 0755) == 0 || errno == EEXIST) {
+        return OK;
+    }
+    int error = error_from_errno(errno);
+    return errmsg_set(reterr, error,
+                      "cannot make the folder %s for the socket: %s; run as root, or choose "
+                      "another --socket",
+                      folder, strerror(errno));
 }
 
 /* A lock beside the socket decides who serves it; it goes with the process, so that a socket left
@@ -144,7 +152,10 @@ static void make_folder(const char *path) {
 static int take_lock(struct rest *rest, const char *path, struct errmsg *reterr) {
     char lock[sizeof(rest->path) + 8];
     (void)snprintf(lock, sizeof(lock), "%s.lock", path);
-    make_folder(path);
+    int error = make_folder(path, reterr);
+    if (error != OK) {
+        return error;
+    }
     rest->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (rest->lock_fd < 0) {
         return refuse_socket(reterr, lock, "open");

@@ -19,6 +19,7 @@
 #include "control/rest.h"
 #include "control/schema.h"
 #include "env/fiber.h"
+#include "pool/host.h"
 
 struct starter { /* imports one pool at the start of the service */
     pthread_t thread;
@@ -195,7 +196,10 @@ struct state_call {
 
 static void read_state_fiber(struct env *env, void *arg) {
     struct state_call *call = arg;
-    call->pools = search_recall(env, &call->problem);
+    call->result = pool_host_name(env, &call->problem);
+    if (call->result == OK) {
+        call->pools = search_recall(env, &call->problem);
+    }
 }
 
 static void write_state_fiber(struct env *env, void *arg) {
@@ -203,13 +207,20 @@ static void write_state_fiber(struct env *env, void *arg) {
     call->result = search_remember(env, call->pools);
 }
 
-static void recall(struct serve *serve) {
+static int recall(struct serve *serve, struct errmsg *reterr) {
     struct state_call call = {0};
     serve_node_call(serve, read_state_fiber, &call);
+    if (call.result != OK) {
+        json_decref(call.pools);
+        return errmsg_set(reterr, call.result, "%s: %s", serve->config->state_dir,
+                          call.problem.text[0] != '\0' ? call.problem.text
+                                                       : error_text(call.result));
+    }
     serve->remembered = call.pools;
     if (call.problem.text[0] != '\0') {
         log_line("%s", call.problem.text);
     }
+    return OK;
 }
 
 /* `paths` NULL: forget the pool. */
@@ -448,7 +459,9 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
         error = targets_start(config->state_dir, &serve->targets, reterr);
     }
     if (error == OK) {
-        recall(serve);
+        error = recall(serve, reterr);
+    }
+    if (error == OK) {
         error = rest_start(serve->rest, serve, reterr);
     }
     if (error != OK) {

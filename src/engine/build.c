@@ -33,9 +33,22 @@ enum profile node_profile(const struct engine *e, enum profile profile) {
     return pool_in_sync_count(e->pool) >= 2 ? PROFILE_RAID1 : PROFILE_SINGLE;
 }
 
+/* An expelled disk is no longer used at once, but segment_member_lost() is called from the loop: a
+ * fiber that wants room before that must not get it on that disk, again and again. */
+static void seal_if_disk_lost(struct engine *e, const struct segment *s) {
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        if (!pool_member_in_sync(e->pool, s->column[c].disk)) {
+            segment_member_lost(&e->table, s->column[c].disk);
+        }
+    }
+}
+
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
                                enum profile profile, uint32_t keep_free, int *ret_error) {
     const struct geometry *g = &e->pool->super.geometry;
+    if (s->segment != NULL && s->segment->state == SEGMENT_OPEN) {
+        seal_if_disk_lost(e, s->segment);
+    }
     if (s->segment != NULL &&
         (s->segment->state != SEGMENT_OPEN || s->segment->used_blocks >= g->chunk_blocks)) {
         segment_seal(&e->table, s->segment);

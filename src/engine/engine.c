@@ -53,6 +53,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     log_fail(e->log, error);
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->work);
+    fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->checkpoint_waiters);
 }
 
@@ -74,7 +75,8 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     requests_refuse(e, ERR_SHUTDOWN);
     fiber_queue_wake_all(&e->work);
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
-    while (!e->checkpoint_fiber_gone) {
+    fiber_queue_wake_all(&e->probe);
+    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     while (e->running > 0) {
@@ -170,7 +172,9 @@ static void volume_created(struct log_entry *log, struct buf *row, size_t data_o
     (void)row;
     (void)data_offset;
     if (volume_by_name(c->e, p->name) != NULL) {
-        c->result = ERR_EXISTS; /* two creations at once; a replay makes the same choice */
+        c->result = ERR_EXISTS; /* two creations at once; a replay makes the same choice, … */
+        /* … also with a catalog in which the other one has been deleted since. */
+        c->e->volume_id_next = MAX(c->e->volume_id_next, p->id + 1);
         return;
     }
     (void)volume_add(c->e, p);

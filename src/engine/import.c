@@ -21,6 +21,8 @@
 #include "base/sabotage.h"
 #include "engine/private.h"
 
+#define PROBE_NS (4 * NS_PER_S)
+
 /* ---- records ---- */
 
 static struct volume *record_volume(struct engine *e, uint64_t id) {
@@ -100,6 +102,7 @@ static int replay_ref(struct engine *e, const void *header, uint32_t bytes) {
         return ERR_CORRUPT;
     }
     s->used_blocks = MAX(s->used_blocks, r->offset + r->height);
+    e->vba_next = MAX(e->vba_next, r->vba + RUN_BLOCKS);
     segment_mark_dirty(&e->table, s);
     struct volume *v = record_volume(e, r->volume);
     if (v == NULL) {
@@ -129,6 +132,7 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
     if (volume_phys_validate(&p) != OK) {
         return ERR_CORRUPT;
     }
+    bool name_taken = false;
     LIST_FOR_EACH(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
         if (v->phys.id == p.id) {
@@ -136,9 +140,15 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
             e->catalog_dirty = true;
             return OK;
         }
+        name_taken |=
+            (v->phys.flags & VOLUME_FLAG_DELETING) == 0 && strcmp(v->phys.name, p.name) == 0;
     }
     if (p.id < e->volume_id_next) {
         return OK; /* the catalog is newer: it was created and deleted again since */
+    }
+    if (name_taken) { /* it was refused when it was logged, too: see volume_created() */
+        e->volume_id_next = p.id + 1;
+        return OK;
     }
     p.tree = (struct tree_root_phys){0};
     p.allocated_blocks = 0;
@@ -279,6 +289,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     segment_member_lost(&e->table, member);
     if (e->log != NULL) {
         log_member_lost(e->log, member);
+        checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
     }
     space_recount(e);
 }
@@ -307,6 +318,10 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->work);
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
+    fiber_queue_init(&e->probe);
+    fiber_lock_init(&e->admission);
+    e->checkpoint_fiber_gone = true; /* until it serves */
+    e->probe_fiber_gone = true;
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);
@@ -379,6 +394,14 @@ static int import_replay(struct engine *e, const struct engine_import_options *o
                      : errmsg_set(reterr, err, "the log cannot be replayed (%s)", error_text(err));
 }
 
+/* vbas are generation << 32 | counter. A long mount may count on into what would be the next
+ * generation's: then this mount begins behind all that the roots and the log know. */
+static uint64_t first_vba(const struct engine *e) {
+    uint64_t known = MAX(e->roots.vba_next, e->vba_next);
+    uint64_t generation = e->pool->super.mount_generation;
+    return MAX(generation, known == 0 ? 0 : (known - 1) / (1ull << 32) + 1) << 32;
+}
+
 static void start_log(struct engine *e, const struct log_replay *replay) {
     struct log_options options = {.pool = e->pool,
                                   .generation = e->pool->super.mount_generation,
@@ -387,7 +410,20 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
                                   .owner = e};
     memcpy(options.ring_heads, replay->ring_heads, sizeof(options.ring_heads));
     e->log = log_new(&options);
-    e->vba_next = (SABOTAGE(vba_reused) ? 1 : e->pool->super.mount_generation) << 32;
+    e->vba_next = SABOTAGE(vba_reused) ? 1ull << 32 : first_vba(e);
+    /* Segments of which no table and no record is left must not lend their uids either. */
+    e->table.uid_next = MAX(e->table.uid_next, e->pool->super.mount_generation << 32);
+}
+
+/* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
+static void probe_loop(void *arg) {
+    struct engine *e = arg;
+    while (e->state == ENGINE_RUNNING) {
+        pool_probe(e->pool);
+        (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
+    }
+    e->probe_fiber_gone = true;
+    fiber_queue_wake_all(&e->idle);
 }
 
 /* Leaves the pool to the caller on failure. */
@@ -419,7 +455,10 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     }
     say(progress, "serving", 100);
     e->stage = "serving";
+    e->probe_fiber_gone = false;
+    e->checkpoint_fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
+    fiber_start(e->env, probe_loop, e);
     return OK;
 }
 

@@ -19,7 +19,9 @@ enum block_state { BLOCK_UNKNOWN, BLOCK_DONE, BLOCK_STORED };
 struct read_block {
     enum block_state state;
     struct row_check check;
-    struct row_place place; /* of blocks that only the log knows; else found through the map */
+    struct row_place place; /* found through the map, or given by … */
+    struct placed_row *row; /* … the row, where only the log knows it: held, so that its segment is
+                               neither cleaned nor freed while the tree is read */
 };
 
 struct read_batch {
@@ -56,8 +58,9 @@ static void batch_take_extent(struct read_batch *r, const struct overlay_extent 
         batch_copy(r, i, x->buf->data + x->offset + within * BLOCK_BYTES);
     } else {
         uint32_t index = x->index + (uint32_t)within;
-        const struct placed_row *row = x->row;
+        struct placed_row *row = x->row;
         r->b[i].state = BLOCK_STORED;
+        r->b[i].row = placed_row_ref(row);
         r->b[i].check = (struct row_check){.vba = row->vba + index, .crc = row->crc[index]};
         r->b[i].place = (struct row_place){.segment = row->segment,
                                            .offset = row->offset,
@@ -95,8 +98,16 @@ static int batch_visit(void *ctx, uint64_t key, const void *value) {
     return OK;
 }
 
+static void batch_let_go(struct read_batch *r) {
+    for (uint32_t i = 0; i < r->count; i++) {
+        placed_row_unref(r->b[i].row);
+        r->b[i].row = NULL;
+    }
+}
+
 /* Finds what each block is. ERR_AGAIN: something moved meanwhile. */
 static int batch_resolve(struct read_batch *r) {
+    batch_let_go(r);
     memset(r->b, 0, r->count * sizeof(r->b[0]));
     batch_from_overlay(r, &r->v->active);
     batch_from_overlay(r, &r->v->frozen);
@@ -238,6 +249,7 @@ static int batch_read(struct read_batch *r) {
         batch_from_cache(r);
         err = batch_fetch(r);
     }
+    batch_let_go(r);
     return err;
 }
 

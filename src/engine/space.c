@@ -19,7 +19,7 @@
 #include "base/sabotage.h"
 #include "engine/private.h"
 
-enum { RESERVE_PERCENT = 12, ADMIT_ATTEMPTS = 64 };
+enum { RESERVE_PERCENT = 12, IDLE_CHECKPOINTS_MAX = 8 };
 
 uint64_t volume_promised_blocks(const struct volume *v) {
     uint64_t size = v->phys.size_bytes / BLOCK_BYTES;
@@ -56,7 +56,8 @@ static uint64_t row_efficiency(struct engine *e, enum profile p, uint32_t disks)
     const struct geometry *g = &e->pool->super.geometry;
     struct segment fresh = {.shape = profile_shape(p, disks)};
     uint32_t capacity = row_capacity(&e->table, &fresh, true);
-    uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
+    uint32_t height =
+        MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
     height = MIN(height, (uint32_t)div_round_up(capacity + 3, fresh.shape.data));
     uint64_t in_chunk = (uint64_t)(g->chunk_blocks / height) * capacity;
     return in_chunk * 1024 / ((uint64_t)g->chunk_blocks * fresh.shape.data);
@@ -132,57 +133,86 @@ static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t 
 }
 
 static int wait_for_checkpoint(struct engine *e) {
-    checkpoint_want(e);
-    fiber_queue_wait(&e->space_waiters);
-    return e->state == ENGINE_FAILED ? e->failure : OK;
+    if (!e->checkpoint_fiber_gone && e->state != ENGINE_FAILED) {
+        checkpoint_want(e);
+        fiber_queue_wait(&e->space_waiters);
+    }
+    if (e->state == ENGINE_FAILED) {
+        return e->failure;
+    }
+    return e->checkpoint_fiber_gone ? ERR_SHUTDOWN : OK; /* nobody makes room any more */
 }
 
 static bool promise_has_room(const struct engine *e, const struct volume *v, uint64_t blocks) {
     if ((v->phys.flags & VOLUME_FLAG_THICK) != 0) {
         return true; /* promised at its creation */
     }
+    if (blocks == 0) {
+        return true; /* replaces what is there */
+    }
     return space_used_share(e, true) + blocks * e->share[v->phys.profile] <= e->limit_share;
+}
+
+static uint64_t charged_blocks(const struct engine *e) {
+    uint64_t blocks = 0;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        blocks += v->admitted_blocks + v->dirty_blocks + v->frozen_blocks;
+    }
+    return blocks;
+}
+
+/* The head of the queue of writers: waits until its blocks fit, or certainly do not. */
+static int admit_wait(struct engine *e, struct volume *v, uint64_t block, struct charge *charge) {
+    uint64_t count = charge->blocks;
+    for (int idle_checkpoints = 0; idle_checkpoints < IDLE_CHECKPOINTS_MAX;) {
+        bool settled = charged_blocks(e) == 0; /* nothing that a checkpoint would turn into facts */
+        int err = OK;
+        if (dirty_has_room(e, charge->bytes) && promise_has_room(e, v, charge->blocks) &&
+            chunks_have_room(e, v, count)) {
+            return OK;
+        }
+        if (settled && !promise_has_room(e, v, charge->blocks)) {
+            charge->blocks = count;
+            err = read_count_unmapped(v, block, count, &charge->blocks);
+            if (err == OK && !promise_has_room(e, v, charge->blocks)) {
+                return ERR_NO_SPACE;
+            }
+            if (err == OK && chunks_have_room(e, v, count)) {
+                return OK;
+            }
+        }
+        if (err == OK) {
+            idle_checkpoints += settled;
+            err = wait_for_checkpoint(e);
+        }
+        if (err != OK && err != ERR_AGAIN) { /* again: a checkpoint committed meanwhile */
+            return err;
+        }
+    }
+    return ERR_NO_SPACE; /* the cleaner cannot make room */
 }
 
 int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                 struct charge *ret_charge) {
     struct charge charge = {.blocks = count, .bytes = count * BLOCK_BYTES};
+    int err = OK;
     if (e->share[v->phys.profile] == 0 && !SABOTAGE(admission_off)) {
         return ERR_NO_SPACE;
     }
-    for (int attempt = 0; !SABOTAGE(admission_off); attempt++) {
-        int err = OK;
-        if (!dirty_has_room(e, charge.bytes)) {
-            err = wait_for_checkpoint(e);
-            attempt = 0; /* waits for other writers' data are not attempts at anything */
-        } else if (!promise_has_room(e, v, charge.blocks)) {
-            if (v->admitted_blocks + v->dirty_blocks + v->frozen_blocks > 0 || attempt == 0) {
-                err = wait_for_checkpoint(e);
-            } else {
-                err = read_count_unmapped(v, block, count, &charge.blocks);
-                if (err == ERR_AGAIN) { /* a checkpoint committed meanwhile: look again */
-                    continue;
-                }
-                if (err == OK && !promise_has_room(e, v, charge.blocks)) {
-                    return ERR_NO_SPACE;
-                }
-            }
-        } else if (!chunks_have_room(e, v, count)) {
-            err = wait_for_checkpoint(e);
-        } else {
-            break;
-        }
-        if (err != OK) {
-            return err;
-        }
-        if (attempt > ADMIT_ATTEMPTS) {
-            return ERR_NO_SPACE;
-        }
+    if (!SABOTAGE(admission_off)) { /* first come, first served: who waits is not overtaken */
+        fiber_lock_take(&e->admission);
+        err = admit_wait(e, v, block, &charge);
     }
-    v->admitted_blocks += charge.blocks;
-    e->admitted_bytes += charge.bytes;
-    *ret_charge = charge;
-    return OK;
+    if (err == OK) {
+        v->admitted_blocks += charge.blocks;
+        e->admitted_bytes += charge.bytes;
+        *ret_charge = charge;
+    }
+    if (!SABOTAGE(admission_off)) {
+        fiber_lock_release(&e->admission);
+    }
+    return err;
 }
 
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied) {

@@ -10,6 +10,7 @@
  * several requests with the C bit; they are collected and taken as a whole. A refusal is one
  * response with a status, then the connection ends. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/math.h"
 #include "iscsi/internal.h"
@@ -105,16 +106,30 @@ static bool collect(struct iscsi_connection *connection) {
     return true;
 }
 
+/* Initiators name themselves after virtual machines and hosts, in whatever characters these have:
+ * what can be told apart and shown is good enough. */
+static bool initiator_name_is_usable(const char *name) {
+    if (strncasecmp(name, "iqn.", 4) != 0 && strncasecmp(name, "eui.", 4) != 0 &&
+        strncasecmp(name, "naa.", 4) != 0) {
+        return false;
+    }
+    for (; *name != 0; name++) {
+        if ((unsigned char)*name < 0x20 || *name == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The first request must say who wants to go where (RFC 7143 §6.3.1 and §13.4 to 13.6, §13.21). */
 static bool leading_is_good(struct iscsi_connection *connection) {
     struct iscsi_parameters *parameters = &connection->keys.parameters;
-    struct errmsg message = {0};
     if (parameters->initiator_name[0] == 0) {
         refuse(connection, LOGIN_MISSING_PARAMETER, "it did not give its InitiatorName");
         return false;
     }
-    if (iscsi_name_check(parameters->initiator_name, &message) != OK) {
-        refuse(connection, LOGIN_INITIATOR_ERROR, message.text);
+    if (!initiator_name_is_usable(parameters->initiator_name)) {
+        refuse(connection, LOGIN_INITIATOR_ERROR, "its InitiatorName is no iSCSI name");
         return false;
     }
     if (parameters->discovery) {

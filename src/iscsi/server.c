@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/assert.h"
 #include "base/math.h"
@@ -146,12 +147,15 @@ const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t ind
     return NULL;
 }
 
-/* ---- targets ---- */
+/* ---- targets ----
+ *
+ * Names are compared without regard to case: their normal form is lower case, and not every
+ * initiator brings its own into it. */
 
 struct iscsi_target *server_find_target(const struct iscsi_server *server, const char *iqn) {
     LIST_FOR_EACH(it, &server->targets) {
         struct iscsi_target *target = CONTAINER_OF(it, struct iscsi_target, in_server);
-        if (strcmp(target->iqn, iqn) == 0) {
+        if (strcasecmp(target->iqn, iqn) == 0) {
             return target;
         }
     }
@@ -163,7 +167,7 @@ bool target_allows(const struct iscsi_target *target, const char *initiator) {
         return true;
     }
     for (uint32_t i = 0; i < target->initiator_count; i++) {
-        if (strcmp(target->initiators[i], initiator) == 0) {
+        if (strcasecmp(target->initiators[i], initiator) == 0) {
             return true;
         }
     }

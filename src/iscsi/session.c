@@ -7,6 +7,7 @@
  * commands stand beside the window and have a limit of their own. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/math.h"
 #include "iscsi/internal.h"
@@ -30,7 +31,7 @@ static void reinstate(struct iscsi_connection *connection, const struct iscsi_ta
         if (session != NULL && other != connection && session->target == target &&
             other->portal_tag == connection->portal_tag &&
             memcmp(session->isid, connection->login.isid, sizeof(session->isid)) == 0 &&
-            strcmp(session->initiator, parameters->initiator_name) == 0) {
+            strcasecmp(session->initiator, parameters->initiator_name) == 0) {
             connection_close(other, "the initiator logged in again in its place");
         }
     }

@@ -82,9 +82,9 @@ void lba_status_check(struct scsi_task *task) {
     }
 }
 
-/* SBC-3 §5.4: one descriptor, from the LBA asked for to the end, "mapped or unknown". The block door
- * cannot tell yet what is mapped; but initiators that see a thin unit ask, and must get an answer
- * they can go on with. */
+/* SBC-3 §5.4: one descriptor, from the LBA asked for to the end, "mapped or unknown". The block
+ * door cannot tell yet what is mapped; but initiators that see a thin unit ask, and must get an
+ * answer they can go on with. */
 void lba_status_run(struct scsi_task *task) {
     uint8_t bytes[24] = {0};
     uint64_t lba = get_be64(task->cdb + 2);

@@ -311,8 +311,9 @@ int row_read_header(struct segment_table *table, struct segment *s, uint32_t off
             struct row_check unchecked = {0};
             uint32_t column = copy * per_copy + r.column;
             struct disk *disk = segment_column_disk(table, s, column);
+            /* A header may lie in several columns: only the suspect one is computed. */
             bool have =
-                suspect == 0 && disk != NULL &&
+                suspect != r.column + 1 && disk != NULL &&
                 disk_read(disk, segment_column_block(table, s, column, r.block) * BLOCK_BYTES,
                           BLOCK_BYTES, r.scratch, (size_t)r.column * BLOCK_BYTES) == OK;
             if (!have && s->shape.parity > 0) {

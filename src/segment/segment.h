@@ -64,6 +64,7 @@ struct segment {
     uint32_t lost;      /* column mask */
     uint32_t pending;   /* rows only the log knows; and rows being written */
     uint32_t pins;      /* reads under way */
+    uint64_t ref_round; /* checkpoint that was running, or the last, when a REF to it was logged */
     uint32_t unflushed; /* column mask: written since the disk's last flush */
     bool encoded;       /* in a table page that was written (perhaps not committed yet) */
     bool announced;     /* a log record or a committed table knows it */
@@ -79,7 +80,8 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
-    bool *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
+    bool
+        *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
     uint64_t uid_next;
     uint8_t *chunk_used[POOL_DISKS_MAX]; /* a byte a chunk: 0 free, 1 in use, 2 returning */

@@ -256,6 +256,8 @@ int tree_range(struct tree *tree, uint64_t key, uint64_t count,
     if (levels == 0 || key >= end) {
         return OK;
     }
-    return levels == 1 ? range_of_one(tree, &tree->root.level[0], key, end, &rv)
+    /* A checkpoint may install a new root while we wait: this walk is of the one it began with. */
+    struct tree_level_phys base = tree->root.level[0];
+    return levels == 1 ? range_of_one(tree, &base, key, end, &rv)
                        : range_of_many(tree, key, end, &rv);
 }

@@ -53,6 +53,14 @@ try "a pool of six files" says "tank: ok" hf pool create tank --file "$disks"/d{
 deny "its name is taken" hf pool create tank --file "$disks"/f{1..3} --file-size 512M
 try "a refusal leaves no files" test ! -e "$disks/f1"
 deny "its disks are taken" hf pool create other --disk "$disks"/d1 "$disks"/d2
+truncate -s 128M "$disks/foreign"
+mke2fs -q -t ext4 -L precious "$disks/foreign"
+try "a file with a file system is refused, by name" complains 1 "precious" \
+    hf pool create other --disk "$disks/foreign"
+try "force wants a yes" complains 1 "give --yes" hf pool create other --disk "$disks/foreign" --force
+try "and then overwrites" says "other: ok" \
+    hf pool create other --disk "$disks/foreign" --force --yes
+try "it is destroyed again" says "destroyed" hf pool destroy other --yes
 try "status lists the disks" says "$disks/d6" hf pool status tank
 try "and as JSON" field 'len(j["disks"])' 6 hf pool status tank
 try "list shows it" says "tank" hf pool list

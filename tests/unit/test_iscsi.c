@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MPL-2.0
-/* The target over a stream in memory, driven with PDUs written out from RFC 7143. */
+/* The target over a stream in memory, driven with PDUs written out from RFC 7143.
+ *
+ * (Long because every test needs the small initiator at the head of the file.) */
 #include "unit.h"
 
 #include <stdio.h>
@@ -434,6 +436,19 @@ static void login_stages(void **state) {
     assert_int_equal(iscsi_session_list(w->server, &status, 1), 0);
 }
 
+static void names_of_initiators_are_taken_as_they_come(void **state) {
+    struct world *w = *state;
+    struct host h;
+    login_with(&h, w, 1, TEXT("InitiatorName=iqn.2008-11.org.linux-kvm:My VM\0TargetName=" TARGET));
+    host_free(&h);
+    host_connect(&h, w);
+    assert_int_equal(login_status(&h, 0x87,
+                                  TEXT("InitiatorName=IQN.2025-01.org.example:Somebody\0"
+                                       "TargetName=" OTHER)),
+                     0);
+    host_free(&h);
+}
+
 static void login_in_pieces(void **state) {
     struct world *w = *state;
     struct host h;
@@ -465,6 +480,7 @@ static void logins_that_are_refused(void **state) {
         CASE(0x87, 0x0203, "InitiatorName=" INITIATOR "\0TargetName=iqn.2025-01.org.example:no"),
         CASE(0x87, 0x0202, "InitiatorName=" INITIATOR "\0TargetName=" OTHER),
         CASE(0x87, 0x0200, "InitiatorName=me\0TargetName=" TARGET),
+        CASE(0x87, 0x0200, "InitiatorName=iqn.2025-01.a\tb\0TargetName=" TARGET),
         CASE(0x81, 0x0201, NAMES "AuthMethod=CHAP"),
         CASE(0x87, 0x0200, NAMES "InitialR2T=No\0InitialR2T=No"),
         CASE(0x87, 0x0200, NAMES "nonsense"),
@@ -1121,6 +1137,7 @@ int main(void) {
         cmocka_unit_test(every_key_has_its_rule),
         cmocka_unit_test(headers_are_checked),
         IN_WORLD(login_stages),
+        IN_WORLD(names_of_initiators_are_taken_as_they_come),
         IN_WORLD(login_in_pieces),
         IN_WORLD(logins_that_are_refused),
         IN_WORLD(a_login_that_does_not_come),
