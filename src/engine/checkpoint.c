@@ -14,7 +14,7 @@
  * At the freeze each volume's active layer becomes the frozen one, and a new one takes writes; the
  * log's start becomes the LSN behind the last one applied. A merge reads the frozen layer in order:
  * data becomes blocks of new rows with new vbas, REFs keep theirs, holes delete. What a merge takes
- * out of a tree is collected, and its live bits are cleared when all rows are on disk.
+ * out of a tree loses its live bit; that of nodes is cleared when all rows are on disk.
  *
  * If a checkpoint fails (no space, or metadata lost beyond redundancy), nothing of it counts: the
  * engine takes no more writes, and what is acknowledged is in the log. */
@@ -36,6 +36,13 @@ static void freed_add(struct engine *e, uint64_t vba, uint32_t count) {
     }
     for (uint32_t i = 0; i < count; i++) {
         e->freed[e->freed_count++] = vba + i;
+    }
+}
+
+static void free_live(struct engine *e, uint64_t index, uint64_t vba) {
+    map_clear_live(&e->map, vba);
+    if (SABOTAGE(free_twice) && index % 64 == 63 && map_is_live(&e->map, vba ^ 1)) {
+        map_clear_live(&e->map, vba ^ 1);
     }
 }
 
@@ -200,11 +207,12 @@ static bool batch_next(void *ctx, struct tree_op *ret_op) {
     return batch_put(b, ret_op);
 }
 
+/* Items are of the committed tree, so the map knows them; unlike nodes they need not be collected,
+ * which would take memory for every block of a volume that is deleted. */
 static void batch_freed(void *ctx, uint64_t key, const void *value) {
     struct volume_batch *b = ctx;
     (void)key;
-    b->freed++;
-    freed_add(b->v->engine, ((const struct tree_extent *)value)->vba, 1);
+    free_live(b->v->engine, b->freed++, ((const struct tree_extent *)value)->vba);
 }
 
 static int volume_merge(struct engine *e, struct volume *v, struct tree_root_phys *ret_root) {
@@ -326,6 +334,16 @@ static void unfreeze(struct engine *e) {
     e->frozen_bytes = 0;
 }
 
+/* Whether it has no nodes: it may have no item of its own and yet a run of tombstones. */
+static bool tree_is_gone(const struct tree_root_phys *root) {
+    for (uint32_t i = 0; i < MIN(root->levels, (uint32_t)TREE_LEVELS_MAX); i++) {
+        if (root->level[i].present != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 struct new_roots { /* of the volumes, until the commit */
     struct volume **volume;
     struct tree_root_phys *root;
@@ -347,7 +365,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
         struct volume *v = roots->volume[i];
         bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
         roots->root[i] = v->tree.root;
-        if (!overlay_is_empty(&v->frozen) || (deleting && v->phys.allocated_blocks > 0)) {
+        if (!overlay_is_empty(&v->frozen) || (deleting && !tree_is_gone(&v->tree.root))) {
             err = volume_merge(e, v, &roots->root[i]);
         }
     }
@@ -357,10 +375,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
 
 static void apply_frees(struct engine *e) {
     for (uint64_t i = 0; i < e->freed_count; i++) {
-        map_clear_live(&e->map, e->freed[i]);
-        if (SABOTAGE(free_twice) && i % 64 == 63 && map_is_live(&e->map, e->freed[i] ^ 1)) {
-            map_clear_live(&e->map, e->freed[i] ^ 1);
-        }
+        free_live(e, i, e->freed[i]);
     }
     e->freed_count = 0;
 }
@@ -446,7 +461,7 @@ static void install(struct engine *e, const struct new_roots *roots,
 static void drop_deleted(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && v->phys.allocated_blocks == 0 &&
+        if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && tree_is_gone(&v->tree.root) &&
             v->users == 0 && overlay_is_empty(&v->active)) {
             volume_remove(v);
             e->catalog_dirty = true;
@@ -468,7 +483,7 @@ static void discard_done(struct disk_io *io) {
 static bool segment_is_drained(const struct engine *e, const struct segment *s) {
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         struct disk *disk = segment_column_disk(&e->table, s, c);
-        if (disk != NULL && disk_counters(disk)->late_bytes > 0) {
+        if (disk != NULL && disk_counters(disk)->late_changes > 0) {
             return false;
         }
     }
@@ -585,6 +600,8 @@ int checkpoint_run(struct engine *e, uint64_t flags) {
         e->last_checkpoint_ms = (e->last_checkpoint_ns - started) / NS_PER_MS;
         space_recount(e);
     } else {
+        int ignored = meta_write_wait(e); /* what is under way refers to the engine */
+        (void)ignored;
         engine_fail(e, err, "a checkpoint failed");
     }
     fiber_queue_wake_all(&e->space_waiters);
@@ -622,6 +639,10 @@ void checkpoint_loop(void *arg) {
             (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
         }
         if (e->state != ENGINE_RUNNING) {
+            break;
+        }
+        if (log_error(e->log) != OK) {
+            engine_fail(e, log_error(e->log), "the log could not be written");
             break;
         }
         bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;

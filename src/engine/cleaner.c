@@ -29,8 +29,8 @@ struct cleaning {
     int error;
 };
 
-/* What is missing on each disk: a part of what the pool keeps unsold should be free chunks, on every
- * disk, because a segment needs chunks on several. Returns the sum. */
+/* What is missing on each disk: a part of what the pool keeps unsold should be free chunks, on
+ * every disk, because a segment needs chunks on several. Returns the sum. */
 static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
     uint64_t sum = 0;
     uint32_t returning[POOL_DISKS_MAX] = {0};
@@ -45,8 +45,10 @@ static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         uint64_t total = e->table.chunk_count[m];
         uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
-        uint64_t target = MAX(unsold * 6 / 10, (uint64_t)2), have = e->table.chunk_free[m] + returning[m];
-        ret_wanted[m] = pool_member_in_sync(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
+        uint64_t target = MAX(unsold * 6 / 10, (uint64_t)2),
+                 have = e->table.chunk_free[m] + returning[m];
+        ret_wanted[m] =
+            pool_member_in_sync(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
         sum += ret_wanted[m];
     }
     return sum;

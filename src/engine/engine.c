@@ -53,6 +53,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     log_fail(e->log, error);
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->work);
+    fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->checkpoint_waiters);
 }
 
@@ -74,7 +75,8 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     requests_refuse(e, ERR_SHUTDOWN);
     fiber_queue_wake_all(&e->work);
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
-    while (!e->checkpoint_fiber_gone) {
+    fiber_queue_wake_all(&e->probe);
+    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     while (e->running > 0) {
@@ -577,6 +579,8 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
             ret_counters->tree_height =
                 MAX(ret_counters->tree_height, v->tree.root.level[l].height + 1);
             ret_counters->tree_levels = MAX(ret_counters->tree_levels, v->tree.root.levels);
+            ret_counters->tree_nodes += v->tree.root.level[l].nodes;
+            ret_counters->tree_items += v->tree.root.level[l].items;
         }
     }
 }

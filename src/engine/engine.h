@@ -139,6 +139,7 @@ struct engine_counters {
     uint64_t reconstructed_one, reconstructed_two;
     uint64_t cleaner_moved_blocks, cleaner_freed_segments;
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */
+    uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
 };
 void engine_counters(const struct engine *engine, struct engine_counters *ret_counters);
 

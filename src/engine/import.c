@@ -21,6 +21,9 @@
 #include "base/sabotage.h"
 #include "engine/private.h"
 
+#define PROBE_NS (4 * NS_PER_S)
+#define HUNG_NS (25 * NS_PER_S)
+
 /* ---- records ---- */
 
 static struct volume *record_volume(struct engine *e, uint64_t id) {
@@ -100,6 +103,7 @@ static int replay_ref(struct engine *e, const void *header, uint32_t bytes) {
         return ERR_CORRUPT;
     }
     s->used_blocks = MAX(s->used_blocks, r->offset + r->height);
+    e->vba_next = MAX(e->vba_next, r->vba + RUN_BLOCKS);
     segment_mark_dirty(&e->table, s);
     struct volume *v = record_volume(e, r->volume);
     if (v == NULL) {
@@ -137,8 +141,8 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
             e->catalog_dirty = true;
             return OK;
         }
-        name_taken |= (v->phys.flags & VOLUME_FLAG_DELETING) == 0 &&
-                      strcmp(v->phys.name, p.name) == 0;
+        name_taken |=
+            (v->phys.flags & VOLUME_FLAG_DELETING) == 0 && strcmp(v->phys.name, p.name) == 0;
     }
     if (p.id < e->volume_id_next) {
         return OK; /* the catalog is newer: it was created and deleted again since */
@@ -286,6 +290,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     segment_member_lost(&e->table, member);
     if (e->log != NULL) {
         log_member_lost(e->log, member);
+        checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
     }
     space_recount(e);
 }
@@ -314,7 +319,10 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->work);
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
+    fiber_queue_init(&e->probe);
     fiber_lock_init(&e->admission);
+    e->checkpoint_fiber_gone = true; /* until it serves */
+    e->probe_fiber_gone = true;
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);
@@ -387,6 +395,14 @@ static int import_replay(struct engine *e, const struct engine_import_options *o
                      : errmsg_set(reterr, err, "the log cannot be replayed (%s)", error_text(err));
 }
 
+/* vbas are generation << 32 | counter. A long mount may count on into what would be the next
+ * generation's: then this mount begins behind all that the roots and the log know. */
+static uint64_t first_vba(const struct engine *e) {
+    uint64_t known = MAX(e->roots.vba_next, e->vba_next);
+    uint64_t generation = e->pool->super.mount_generation;
+    return MAX(generation, known == 0 ? 0 : (known - 1) / (1ull << 32) + 1) << 32;
+}
+
 static void start_log(struct engine *e, const struct log_replay *replay) {
     struct log_options options = {.pool = e->pool,
                                   .generation = e->pool->super.mount_generation,
@@ -395,7 +411,36 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
                                   .owner = e};
     memcpy(options.ring_heads, replay->ring_heads, sizeof(options.ring_heads));
     e->log = log_new(&options);
-    e->vba_next = (SABOTAGE(vba_reused) ? 1 : e->pool->super.mount_generation) << 32;
+    e->vba_next = SABOTAGE(vba_reused) ? 1ull << 32 : first_vba(e);
+    /* Segments of which no table and no record is left must not lend their uids either. */
+    e->table.uid_next = MAX(e->table.uid_next, e->pool->super.mount_generation << 32);
+}
+
+/* A disk that has owed an answer for HUNG_NS is not waited for any longer: what was given up on it
+ * keeps memory, and chunks from returning. */
+static void expel_hung(struct engine *e) {
+    uint64_t now = env_now_ns(e->env);
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        if (!pool_member_in_sync(e->pool, m) || disk_counters(e->pool->disks[m])->late_bytes == 0) {
+            e->late_since_ns[m] = 0;
+        } else if (e->late_since_ns[m] == 0) {
+            e->late_since_ns[m] = now;
+        } else if (now - e->late_since_ns[m] >= HUNG_NS) {
+            pool_expel(e->pool, m, "it has owed an answer for 25 seconds");
+        }
+    }
+}
+
+/* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
+static void probe_loop(void *arg) {
+    struct engine *e = arg;
+    while (e->state == ENGINE_RUNNING) {
+        pool_probe(e->pool);
+        expel_hung(e);
+        (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
+    }
+    e->probe_fiber_gone = true;
+    fiber_queue_wake_all(&e->idle);
 }
 
 /* Leaves the pool to the caller on failure. */
@@ -427,7 +472,10 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     }
     say(progress, "serving", 100);
     e->stage = "serving";
+    e->probe_fiber_gone = false;
+    e->checkpoint_fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
+    fiber_start(e->env, probe_loop, e);
     return OK;
 }
 

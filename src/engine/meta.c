@@ -326,8 +326,8 @@ static void streams_forget(struct engine *e, const struct segment *s) {
 }
 
 /* Segments nothing refers to any more leave the table. One that the log has referred to since the
- * freeze stays until the next checkpoint, even if all of that is overwritten already: a replay meets
- * those records, and must find the segment, its slot and its chunks as they were. */
+ * freeze stays until the next checkpoint, even if all of that is overwritten already: a replay
+ * meets those records, and must find the segment, its slot and its chunks as they were. */
 static void free_empty_segments(struct engine *e) {
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
@@ -377,7 +377,8 @@ static int tables_take_room(struct engine *e, struct table_write *w) {
         for (uint32_t p = 0; p < w->room && err == OK; p++) {
             if (e->table.page_dirty[p] && w->page[p].blocks == 0) {
                 err = meta_alloc(e, e->pool->super.geometry.node_blocks, &w->page[p]);
-                changed = true; /* perhaps a segment was opened, and the table has grown by a page */
+                changed =
+                    true; /* perhaps a segment was opened, and the table has grown by a page */
             }
         }
     }

@@ -187,9 +187,9 @@ struct engine {
     struct list volumes;
     struct list configs;
     bool catalog_dirty;
-    uint64_t volume_id_next;     /* above every volume whose creation was applied */
-    uint64_t volume_id_issued;   /* the last one given to a creation, applied or not */
-    uint64_t vba_next; /* of the next run; generation << 32 | counter */
+    uint64_t volume_id_next;   /* above every volume whose creation was applied */
+    uint64_t volume_id_issued; /* the last one given to a creation, applied or not */
+    uint64_t vba_next;         /* of the next run; generation << 32 | counter */
 
     struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
 
@@ -204,12 +204,15 @@ struct engine {
     struct env_timer tick;
     struct fiber_queue work; /* the checkpoint fiber sleeps here */
     bool checkpoint_wanted, checkpoint_running, checkpoint_fiber_gone;
+    struct fiber_queue probe; /* the fiber that looks after the disks sleeps here */
+    bool probe_fiber_gone;
+    uint64_t late_since_ns[POOL_DISKS_MAX]; /* 0: nothing given up is outstanding on it */
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
-    struct map_run **dead_runs;      /* without live blocks: dropped when it has committed */
+    struct map_run **dead_runs; /* without live blocks: dropped when it has committed */
     uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
     struct builder cold_builders[PROFILE_COUNT];
@@ -226,12 +229,12 @@ struct engine {
     uint32_t page_room;
     uint32_t cleaning_failures;
 
-    struct fiber_lock admission;     /* held by the writer that is next to be admitted */
+    struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
-    uint32_t ref_keep_free;          /* chunks of each disk that long writes leave to checkpoints */
+    uint32_t ref_keep_free; /* chunks of each disk that long writes leave to checkpoints */
     uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;

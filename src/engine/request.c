@@ -217,8 +217,7 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
     struct row *row = NULL;
     int err = ERR_NO_SPACE;
     for (int attempt = 0; attempt < 2 && err == ERR_NO_SPACE; attempt++) {
-        struct segment *s =
-            stream_segment(e, &e->hot[p], SEGMENT_DATA, p, e->ref_keep_free, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, e->ref_keep_free, &err);
         if (s == NULL) {
             return err;
         }

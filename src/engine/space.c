@@ -56,7 +56,8 @@ static uint64_t row_efficiency(struct engine *e, enum profile p, uint32_t disks)
     const struct geometry *g = &e->pool->super.geometry;
     struct segment fresh = {.shape = profile_shape(p, disks)};
     uint32_t capacity = row_capacity(&e->table, &fresh, true);
-    uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
+    uint32_t height =
+        MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
     height = MIN(height, (uint32_t)div_round_up(capacity + 3, fresh.shape.data));
     uint64_t in_chunk = (uint64_t)(g->chunk_blocks / height) * capacity;
     return in_chunk * 1024 / ((uint64_t)g->chunk_blocks * fresh.shape.data);
@@ -145,6 +146,9 @@ static int wait_for_checkpoint(struct engine *e) {
 static bool promise_has_room(const struct engine *e, const struct volume *v, uint64_t blocks) {
     if ((v->phys.flags & VOLUME_FLAG_THICK) != 0) {
         return true; /* promised at its creation */
+    }
+    if (blocks == 0) {
+        return true; /* replaces what is there */
     }
     return space_used_share(e, true) + blocks * e->share[v->phys.profile] <= e->limit_share;
 }

@@ -41,8 +41,9 @@ struct log_row {
     struct buf *buf;
     uint32_t blocks;
     struct list entries;
-    uint32_t copies_wanted, copies_done, copies_pending;
-    uint64_t tried; /* members that have, or had, this row */
+    uint32_t copies_wanted, copies_pending;
+    uint64_t done;  /* members that have this row */
+    uint64_t tried; /* members that have, or had, or may get this row */
     uint64_t late;  /* members whose copy did not come back in time */
     bool durable;
     struct row_copy copies[POOL_DISKS_MAX]; /* a member is tried once */
@@ -374,6 +375,16 @@ static uint32_t row_wanted(const struct log_row *row) {
     return MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(row->log->pool)));
 }
 
+/* Copies on members that are still in sync: those of a disk that was expelled meanwhile are of no
+ * use to a replay (invariant 1). */
+static uint32_t copies_done(const struct log_row *row) {
+    uint32_t count = 0;
+    for (uint32_t m = 0; m < row->log->pool->super.member_count; m++) {
+        count += ((row->done >> m) & 1) != 0 && pool_member_in_sync(row->log->pool, m);
+    }
+    return count;
+}
+
 /* In-sync members that have not been asked to take this row: the ones whose rings are full. */
 static bool row_has_candidates(const struct log_row *row) {
     for (uint32_t m = 0; m < row->log->pool->super.member_count; m++) {
@@ -394,12 +405,13 @@ static bool row_expel_late(struct log_row *row) {
     return false;
 }
 
-/* Sees to it that the row gets the copies it wants: other rings in place of those that failed or are
- * late; if they are full, after the checkpoint that makes room; if there are none, without the disk
- * that is late. */
+/* Sees to it that the row gets the copies it wants: other rings in place of those that failed or
+ * are late; if they are full, after the checkpoint that makes room; if there are none, without the
+ * disk that is late. */
 static void row_pursue(struct log_row *row) {
     struct log *log = row->log;
-    while (row->copies_done + row->copies_pending < row_wanted(row)) {
+    row->durable = false;
+    while (copies_done(row) + row->copies_pending < row_wanted(row)) {
         uint32_t other = ring_choose(log, row->tried, row->blocks);
         if (other != POOL_DISKS_MAX) {
             row_send(row, other);
@@ -412,11 +424,10 @@ static void row_pursue(struct log_row *row) {
             break;
         }
     }
-    bool short_ack = SABOTAGE(ack_one_copy_short) && row->copies_done > 0 &&
-                     row->copies_done + 1 >= row_wanted(row);
-    if (row->copies_done >= row_wanted(row) || short_ack) {
-        row->durable = true;
-    } else if (row->copies_pending == 0) { /* nowhere left to write it */
+    uint32_t done = copies_done(row);
+    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= row_wanted(row);
+    row->durable = done >= row_wanted(row) || short_ack;
+    if (!row->durable && row->copies_pending == 0) { /* nowhere left to write it */
         log_fail(log, ERR_IO);
     }
 }
@@ -447,7 +458,7 @@ static void copy_done(struct disk_io *io) {
     log->rings[copy->member].rows_in_flight--;
     row->copies_pending--;
     if (io->result == OK && pool_member_in_sync(log->pool, copy->member)) {
-        row->copies_done++;
+        row->done |= 1ull << copy->member;
     } else {
         copy_failed(copy, io->result == OK ? ERR_DISK_GONE : io->result);
     }
@@ -521,9 +532,7 @@ void log_member_lost(struct log *log, uint32_t member) {
     (void)member;
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
-        if (!row->durable) {
-            row_pursue(row);
-        }
+        row_pursue(row); /* also if it was durable, and waits for its turn */
         if (log->error != OK) {
             return; /* and the rows are gone */
         }
@@ -545,6 +554,11 @@ void log_fail(struct log *log, int error) {
         log->row_count--;
         row_free_if_over(row);
     }
+    log->options.want_checkpoint(log->options.owner);
+}
+
+int log_error(const struct log *log) {
+    return log->error;
 }
 
 /* ---- entries ---- */

@@ -118,7 +118,7 @@ void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys) {
 
 int segment_phys_validate(const struct segment_table *table, const struct segment_phys *p) {
     struct shape shape = {.copies = p->copies, .data = p->data, .parity = p->parity};
-    if (p->uid == 0 || (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
+    if (p->uid == 0 || p->uid >> 63 != 0 || (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
         (p->state != SEGMENT_OPEN && p->state != SEGMENT_SEALED) || p->profile >= PROFILE_COUNT ||
         p->copies == 0 || p->data == 0 || p->parity > 2 || p->copies > 8 ||
         shape_columns(shape) > SEGMENT_COLUMNS_MAX ||

@@ -80,7 +80,8 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
-    bool *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
+    bool
+        *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
     uint64_t uid_next;
     uint8_t *chunk_used[POOL_DISKS_MAX]; /* a byte a chunk: 0 free, 1 in use, 2 returning */
