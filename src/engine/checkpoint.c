@@ -483,7 +483,7 @@ static void discard_done(struct disk_io *io) {
 static bool segment_is_drained(const struct engine *e, const struct segment *s) {
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         struct disk *disk = segment_column_disk(&e->table, s, c);
-        if (disk != NULL && disk_counters(disk)->late_bytes > 0) {
+        if (disk != NULL && disk_counters(disk)->late_changes > 0) {
             return false;
         }
     }

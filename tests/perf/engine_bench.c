@@ -31,6 +31,7 @@ enum { DISKS_MAX = 32, TOUCH_BYTES = 1 << 20 };
 struct bench {
     const char *folder; /* NULL: memory */
     const char *tests;
+    const char *perf; /* a FIFO on which perf record listens for "enable" and "disable" */
     enum profile profile;
     uint32_t disks;
     uint64_t disk_bytes, ring_bytes, cache_bytes, dirty_bytes, lun_bytes;
@@ -141,6 +142,15 @@ static struct load_options load_of(struct bench *b, const struct test *t) {
                                  .random = t->random};
 }
 
+static void perf_tell(const struct bench *b, const char *what) {
+    int fd = b->perf == NULL ? -1 : open(b->perf, O_WRONLY);
+    if (fd >= 0) {
+        (void)!write(fd, what, strlen(what));
+        (void)close(fd);
+        (void)usleep(100000); /* it takes effect when perf has read it */
+    }
+}
+
 static void test_run(struct bench *b, const struct test *t) {
     struct load_options o = load_of(b, t);
     struct load_result *r = MEM_NEW(struct load_result);
@@ -148,9 +158,11 @@ static void test_run(struct bench *b, const struct test *t) {
     char labels[160];
     o.time_ns = (uint64_t)(b->seconds * 1e9);
     activity_read(b->engine, &before);
+    perf_tell(b, "enable\n");
     double cpu = cpu_seconds();
     load_run(&o, r);
     cpu = cpu_seconds() - cpu;
+    perf_tell(b, "disable\n");
     activity_read(b->engine, &after);
     after = activity_since(&after, &before);
     (void)snprintf(labels, sizeof(labels), "test=%s profile=%s disks=%s size=%u depth=%u", t->name,
@@ -228,19 +240,14 @@ static uint64_t size_or_exit(const char *text) {
 }
 
 static void options_read(struct bench *b, int argc, char **argv) {
-    static const struct option options[] = {{"profile", required_argument, NULL, 'p'},
-                                            {"tests", required_argument, NULL, 't'},
-                                            {"seconds", required_argument, NULL, 's'},
-                                            {"disks", required_argument, NULL, 'n'},
-                                            {"disk-size", required_argument, NULL, 'z'},
-                                            {"dir", required_argument, NULL, 'd'},
-                                            {"cache", required_argument, NULL, 'c'},
-                                            {"dirty", required_argument, NULL, 'y'},
-                                            {"ring", required_argument, NULL, 'r'},
-                                            {"lun", required_argument, NULL, 'l'},
-                                            {"cpu", required_argument, NULL, 'u'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"profile", required_argument, NULL, 'p'},   {"tests", required_argument, NULL, 't'},
+        {"seconds", required_argument, NULL, 's'},   {"disks", required_argument, NULL, 'n'},
+        {"disk-size", required_argument, NULL, 'z'}, {"dir", required_argument, NULL, 'd'},
+        {"cache", required_argument, NULL, 'c'},     {"dirty", required_argument, NULL, 'y'},
+        {"ring", required_argument, NULL, 'r'},      {"lun", required_argument, NULL, 'l'},
+        {"cpu", required_argument, NULL, 'u'},       {"json", no_argument, NULL, 'j'},
+        {"perf", required_argument, NULL, 'f'},      {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (c) {
@@ -279,6 +286,9 @@ static void options_read(struct bench *b, int argc, char **argv) {
             break;
         case 'u':
             b->cpu = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'f':
+            b->perf = optarg;
             break;
         case 'j':
             b->json = true;
