@@ -304,6 +304,7 @@ static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
 static void drop_dead_runs(struct engine *e) {
     for (uint64_t i = 0; i < e->dead_count; i++) {
         map_drop(&e->map, e->dead_runs[i]);
+        (void)fiber_pace();
     }
     mem_free(e->dead_runs);
     e->dead_runs = NULL;

@@ -341,6 +341,10 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (err == OK) {
             err = ref_log(e, v, block, row, &charge);
             *ret_done = row->blocks;
+        } else if (err ==
+                   ERR_NO_SPACE) { /* a disk was lost, and nowhere else is a chunk to spare */
+            *ret_done = 0;
+            err = OK;
         }
     } else if (err == ERR_NO_SPACE) {
         *ret_done = 0;
