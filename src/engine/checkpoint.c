@@ -140,8 +140,13 @@ static int node_write(struct tree_store *store, struct buf *node, struct tree_pt
 }
 
 static void node_free(struct tree_store *store, const struct tree_ptr_phys *ptr) {
-    struct volume *v = CONTAINER_OF(store, struct volume, store);
-    freed_add(v->engine, ptr->address, store->node_bytes / BLOCK_BYTES);
+    struct engine *e = CONTAINER_OF(store, struct volume, store)->engine;
+    freed_add(e, ptr->address, store->node_bytes / BLOCK_BYTES);
+    if (e->freed_node_count == e->freed_node_room) {
+        e->freed_node_room = e->freed_node_room * 2 + 256;
+        e->freed_nodes = mem_realloc(e->freed_nodes, e->freed_node_room * sizeof(*e->freed_nodes));
+    }
+    e->freed_nodes[e->freed_node_count++] = ptr->address;
 }
 
 void volume_store_init(struct volume *v) {
@@ -472,6 +477,11 @@ static void install(struct engine *e, const struct new_roots *roots,
     e->map_tree.root = super->map;
     cache_set_limit(e->fresh_nodes, 0);
     cache_set_limit(e->fresh_nodes, UINT64_MAX);
+    /* Nodes of the old roots would push those of the new ones out of the cache. */
+    for (uint64_t i = 0; i < e->freed_node_count; i++) {
+        cache_drop(e->node_cache, e->freed_nodes[i]);
+    }
+    e->freed_node_count = 0;
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         if (e->table.slots[i] != NULL) {
             e->table.slots[i]->announced |= e->table.slots[i]->encoded;
