@@ -212,6 +212,8 @@ struct engine {
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
+    uint64_t *freed_nodes; /* addresses of those that were nodes: they leave the cache with it */
+    uint64_t freed_node_count, freed_node_room;
     struct map_run **dead_runs; /* without live blocks: dropped when it has committed */
     uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */

@@ -257,6 +257,21 @@ int row_read(struct segment_table *table, const struct row_place *place, uint32_
     return error;
 }
 
+int row_read_unverified(struct segment_table *table, const struct row_place *place, uint32_t count,
+                        struct buf *buf, size_t buf_offset) {
+    bool unreadable[ROW_DATA_MAX] = {false};
+    ASSERT_LE(count, ROW_DATA_MAX);
+    ASSERT_LE(place->index + count, place->height * place->segment->shape.data);
+    int error = OK;
+    place->segment->pins++;
+    row_read_direct(table, place, place->index, count, buf, buf_offset, unreadable);
+    place->segment->pins--;
+    for (uint32_t i = 0; i < count; i++) {
+        error = unreadable[i] ? ERR_IO : error;
+    }
+    return error;
+}
+
 /* ---- headers ---- */
 
 int row_header_validate(const void *header, size_t bytes, uint64_t uid, uint32_t offset,

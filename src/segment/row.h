@@ -120,6 +120,11 @@ HF_MUST_CHECK int row_read(struct segment_table *table, const struct row_place *
                            uint32_t count, const struct row_check *checks, struct buf *buf,
                            size_t buf_offset, struct row_counters *counters, uint32_t *ret_bad);
 
+/* The same without looking at what comes: for readers who have a checksum of the whole. ERR_IO: a
+ * block could not be read from its own column; nothing is looked for elsewhere. Fiber. */
+HF_MUST_CHECK int row_read_unverified(struct segment_table *table, const struct row_place *place,
+                                      uint32_t count, struct buf *buf, size_t buf_offset);
+
 /* Reads and validates the header of the row at (s, offset, height): the caller frees *ret_header
  * (buf). Falls back on redundancy like row_read. Fiber. */
 HF_MUST_CHECK int row_read_header(struct segment_table *table, struct segment *s, uint32_t offset,

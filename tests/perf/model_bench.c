@@ -26,12 +26,21 @@
 enum { DISKS = 6, REAL_CHUNK_BYTES = 64 << 20, REAL_RING_BYTES = 512 << 20 };
 static const uint64_t real_lun_bytes = 1ull << 40, real_cache_bytes = 1ull << 30;
 
+enum { STAGES_MAX = 16 };
+
+struct stages { /* virtual time by what the engine was doing */
+    const char *name[STAGES_MAX];
+    uint64_t ns[STAGES_MAX], longest_ns[STAGES_MAX], since_ns;
+    uint32_t count, now;
+};
+
 struct model {
+    struct stages stages;
     uint32_t factor;
     double seconds; /* virtual */
     const char *tests;
     uint64_t real_dirty_bytes, leaves_lun_bytes;
-    bool json;
+    bool json, measuring;
     struct env *env;
     struct mem_scope scope;
     struct engine *engine;
@@ -54,8 +63,38 @@ static _Noreturn void die(const char *what, const char *why) {
 
 /* ---- running in virtual time ---- */
 
+static void stages_note(struct stages *s, const char *stage, uint64_t now) {
+    if (s->count > 0) {
+        if (s->name[s->now] == stage) {
+            return;
+        }
+        uint64_t took = now - s->since_ns;
+        s->ns[s->now] += took;
+        s->longest_ns[s->now] = MAX(s->longest_ns[s->now], took);
+    }
+    s->since_ns = now;
+    for (s->now = 0; s->now < s->count && s->name[s->now] != stage; s->now++) {
+    }
+    if (s->now == s->count && s->count < STAGES_MAX) {
+        s->name[s->count++] = stage;
+    }
+}
+
 static bool is_done(void *ctx) {
-    return ((struct model *)ctx)->done;
+    struct model *m = ctx;
+    if (m->engine != NULL && m->measuring) {
+        stages_note(&m->stages, engine_stage(m->engine), env_now_ns(m->env));
+    }
+    return m->done;
+}
+
+static void stages_print(const struct stages *s) {
+    printf("    time by stage, all and longest, ms:");
+    for (uint32_t i = 0; i < s->count; i++) {
+        printf("%s %s %" PRIu64 " %" PRIu64, i > 0 ? "," : "", s->name[i], s->ns[i] / NS_PER_MS,
+               s->longest_ns[i] / NS_PER_MS);
+    }
+    printf("\n");
 }
 
 static void model_run(struct model *m, void (*fn)(void *arg)) {
@@ -175,12 +214,18 @@ static void figure(struct model *m, const char *name, const char *more) {
     struct activity before, after;
     char labels[200];
     activity_read(m->engine, &before);
+    m->stages = (struct stages){0};
+    m->measuring = true;
     model_run(m, load_fiber);
+    m->measuring = false;
     activity_read(m->engine, &after);
     after = activity_since(&after, &before);
     (void)snprintf(labels, sizeof(labels), "test=%s factor=%u disks=6-hdd profile=%s%s", name,
                    m->factor, profile_name(m->profile), more);
     figure_print(stdout, m->json, labels, m->result, &after, 0);
+    if (!m->json) {
+        stages_print(&m->stages);
+    }
     m->status |= m->result->failed > 0;
 }
 
