@@ -26,7 +26,9 @@ static const uint64_t ANSWER_NS = 60 * NS_PER_S;
 
 static uint64_t chunks_of(struct world *w, uint32_t disk) {
     uint64_t blocks = sim_disk_size_bytes(w->disks[disk]) / BLOCK_BYTES;
-    return ((w->missing | faults_bad(w)) >> disk & 1) != 0 ? 0 : layout_chunk_count(&w->geometry, blocks);
+    return ((w->missing | faults_bad(w)) >> disk & 1) != 0
+               ? 0
+               : layout_chunk_count(&w->geometry, blocks);
 }
 
 /* Segments of `columns` columns that the disks in sync could hold. */
