@@ -288,6 +288,10 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     struct engine *e = owner;
     strncpy(e->expelled_why[member], why, sizeof(e->expelled_why[member]) - 1);
     segment_member_lost(&e->table, member);
+    /* What the lost disk held of the pool's own structures gets its full number of copies again with
+     * the next checkpoint, which follows at once. */
+    memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
+    e->rewrite_map = true;
     if (e->log != NULL) {
         log_member_lost(e->log, member);
         checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
@@ -450,11 +454,13 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     struct log_replay replay;
     say(progress, "reading the segment table and the map", 10);
     e->stage = "import: load";
+    e->pool->read_only = true; /* before the fence nothing is written, not even a repair */
     int err = engine_load(e, reterr);
     if (err == OK) {
         say(progress, "replaying the log", 30);
         err = import_replay(e, options, &replay, reterr);
     }
+    e->pool->read_only = false;
     if (err == OK) {
         e->stage = "import: take";
         err = pool_take(e->pool, reterr);
