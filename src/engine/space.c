@@ -81,7 +81,10 @@ void space_recount(struct engine *e) {
     uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 5;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
     e->limit_share = SHARE_ONE / 100 * (100 - percent);
-    e->ref_keep_free = (uint32_t)(chunks * percent / 100 / 4 / disks) + 2;
+    /* What checkpoints may need of one disk at worst, but not more than a quarter of it. */
+    uint64_t dirty_chunks =
+        e->limits.dirty_bytes / BLOCK_BYTES * 3 / 2 / e->pool->super.geometry.chunk_blocks;
+    e->ref_keep_free = (uint32_t)MIN(dirty_chunks + 5, chunks / disks / 4);
 }
 
 uint64_t space_free_blocks(struct engine *e, enum profile profile) {
@@ -124,14 +127,16 @@ static bool dirty_has_room(const struct engine *e, uint64_t bytes) {
     return dirty == 0 || dirty + bytes <= e->limits.dirty_bytes;
 }
 
-/* Free chunks hold what is dirty, the nodes it will touch, and a little more. */
+/* Free chunks hold the rows of what is dirty, the nodes it will touch, and segments for the cleaner
+ * and the metadata, which is written last. */
 static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t count) {
     enum profile p = (enum profile)v->phys.profile;
     const struct geometry *g = &e->pool->super.geometry;
+    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
     uint64_t dirty = dirty_total_bytes(e) / BLOCK_BYTES + count;
-    struct shape shape = profile_shape(p, MAX(1u, pool_in_sync_count(e->pool)));
-    uint64_t spare = 2ull * shape.data * g->chunk_blocks;
-    return space_free_blocks(e, p) >= dirty + dirty / 4 + spare;
+    uint64_t rows = dirty * 1024 / MAX((uint64_t)256, row_efficiency(e, p, disks));
+    uint64_t spare = 4ull * profile_shape(p, disks).data * g->chunk_blocks;
+    return space_free_blocks(e, p) >= rows + rows / 4 + spare;
 }
 
 static int wait_for_checkpoint(struct engine *e) {
