@@ -178,6 +178,7 @@ static bool error_is_right(struct op *op, int status) {
     case ERR_IO:
     case ERR_CHECKSUM:
     case ERR_DATA_LOSS:
+        faults_poll(w); /* a disk may just have been given up */
         world_count(w, STAT_errors_beyond_redundancy, v->harmed);
         return v->harmed;
     case ERR_SHUTDOWN:

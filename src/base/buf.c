@@ -5,10 +5,9 @@
 #include "base/mem.h"
 
 struct buf *buf_new(size_t bytes) {
-    struct buf *b = MEM_NEW(struct buf);
-    b->pages = mem_pages_new(bytes);
-    b->data = b->pages->data;
-    b->bytes = b->pages->bytes;
+    struct buf *b = CONTAINER_OF(mem_pages_new_in(bytes, sizeof(*b)), struct buf, pages);
+    b->data = b->pages.data;
+    b->bytes = b->pages.bytes;
     atomic_init(&b->refs, 1);
     return b;
 }
@@ -26,7 +25,6 @@ void buf_unref(struct buf *b) {
     unsigned before = atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel);
     ASSERT_LT(0, before);
     if (before == 1) {
-        mem_pages_free(b->pages);
-        mem_free(b);
+        mem_pages_free(&b->pages);
     }
 }

@@ -11,13 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct mem_pages;
+#include "base/mem.h"
 
 struct buf {
+    struct mem_pages pages; /* first: one allocation for both */
     atomic_uint refs;
     uint8_t *data; /* aligned to 4096 */
     size_t bytes;  /* whole pages */
-    struct mem_pages *pages;
 };
 
 struct buf *buf_new(size_t bytes); /* one reference; contents undefined */

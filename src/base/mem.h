@@ -32,6 +32,8 @@ struct mem_pages {
 };
 
 struct mem_pages *mem_pages_new(size_t bytes);
+/* The handle is the first of handle_bytes zeroed bytes, for a larger struct that begins with it. */
+struct mem_pages *mem_pages_new_in(size_t bytes, size_t handle_bytes);
 void mem_pages_free(struct mem_pages *pages); /* NULL is allowed */
 
 /* Bytes handed out by this process and not yet freed (both kinds). Any thread. */

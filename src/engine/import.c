@@ -288,8 +288,8 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     struct engine *e = owner;
     strncpy(e->expelled_why[member], why, sizeof(e->expelled_why[member]) - 1);
     segment_member_lost(&e->table, member);
-    /* What the lost disk held of the pool's own structures gets its full number of copies again with
-     * the next checkpoint, which follows at once. */
+    /* What the lost disk held of the pool's own structures gets its full number of copies again
+     * with the next checkpoint, which follows at once. */
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
     if (e->log != NULL) {

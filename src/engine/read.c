@@ -337,6 +337,7 @@ int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64
     uint64_t words = div_round_up(count, 64);
     uint64_t *mapped = MEM_NEW_ARRAY(uint64_t, words + 1);
     uint64_t *ctx[2] = {mapped, &block};
+    uint64_t ended = v->engine->checkpoint_ended;
     int err = tree_range(&v->tree, block, count, count_visit, ctx);
     /* What only the overlay holds is already charged: it counts as there. */
     const struct overlay *layers[] = {&v->frozen, &v->active};
@@ -362,5 +363,6 @@ int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64
     }
     mem_free(mapped);
     *ret_unmapped = count - there;
-    return err == ERR_NOT_FOUND ? ERR_AGAIN : err;
+    /* The tree and the overlay must be of the same moment. */
+    return err == ERR_NOT_FOUND || ended != v->engine->checkpoint_ended ? ERR_AGAIN : err;
 }

@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 
-enum { LOG_VERSION = 1 };
+enum { LOG_VERSION = 1, SETTLE_ATTEMPTS = 60 };
+#define SETTLE_PAUSE_NS (250 * (uint64_t)NS_PER_MS)
 
 struct ring_slot { /* a row on a ring, oldest first */
     struct list link;
@@ -474,6 +475,11 @@ static void copy_done(struct disk_io *io) {
 static void settle_fiber(void *arg) {
     struct log *log = arg;
     int err = pool_settle(log->pool);
+    /* A host record that cannot be written just now (a full file system) is tried again. */
+    for (uint32_t i = 0; err != OK && err != ERR_QUORUM && i < SETTLE_ATTEMPTS; i++) {
+        fiber_sleep_until(env_now_ns(log->pool->env) + SETTLE_PAUSE_NS);
+        err = pool_settle(log->pool);
+    }
     log->settling = false;
     if (err != OK) {
         log_fail(log, err);
