@@ -23,6 +23,10 @@
  */
 static const uint64_t CONSEQUENCE_NS = 45 * NS_PER_S;
 
+/* A pool that would not hold its volumes on the disks left is spared: nothing it could do would be
+ * right. */
+static const double SPACE_LEFT = 0.9;
+
 static bool is_armed(const struct sim_disk *disk) {
     static const enum sim_fault kinds[] = {SIM_FAULT_LOST,        SIM_FAULT_MISDIRECTED,
                                            SIM_FAULT_LATE,        SIM_FAULT_READ_ERROR,
@@ -69,7 +73,9 @@ static int victim(struct world *w) {
     uint32_t from = (uint32_t)rng_below(&w->rng, w->disk_count);
     for (uint32_t i = 0; i < w->disk_count; i++) {
         uint32_t at = (from + i) % w->disk_count;
-        if (within_budget(w, bad | 1u << at) && !sim_disk_is_gone(w->disks[at])) {
+        uint32_t then = bad | 1u << at;
+        if (within_budget(w, then) && !sim_disk_is_gone(w->disks[at]) &&
+            workload_space_need_without(w, then) < SPACE_LEFT) {
             return (int)at;
         }
     }
@@ -173,7 +179,8 @@ uint32_t faults_absent(struct world *w) {
     uint32_t absent = 1u << index;
     int other = victim(w);
     if (other >= 0 && rng_chance(&w->rng, 1, 2) &&
-        within_budget(w, faults_bad(w) | absent | 1u << other)) {
+        within_budget(w, faults_bad(w) | absent | 1u << other) &&
+        workload_space_need_without(w, faults_bad(w) | absent | 1u << other) < SPACE_LEFT) {
         absent |= 1u << other;
     }
     w->excused |= absent;

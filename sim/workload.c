@@ -102,6 +102,14 @@ static double space_need_now(struct world *w) {
     return sold <= 0.05 ? 10 : need / sold;
 }
 
+double workload_space_need_without(struct world *w, uint32_t disks) {
+    uint32_t missing = w->missing;
+    w->missing |= disks;
+    double need = space_need_now(w);
+    w->missing = missing;
+    return need;
+}
+
 double workload_space_need(struct world *w) {
     uint64_t slot = env_now_ns(w->env) / SPACE_PEAK_NS;
     while (w->space_slot < slot) {

@@ -235,6 +235,8 @@ void workload_verify(struct world *w, bool everything);
 void workload_forget(struct world *w, bool clean); /* the engine is gone */
 /* Share of the pool that is needed by what the volumes hold: the most within the last minute. */
 double workload_space_need(struct world *w);
+/* What it would be now if these disks (a mask) were lost too. */
+double workload_space_need_without(struct world *w, uint32_t disks);
 
 /* faults.c */
 uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */

@@ -282,6 +282,29 @@ static void test_silent_faults_and_healing(void **state) {
     }
 }
 
+/* Damage upon damage: what is healed is what was written, not what the first damage left. */
+static void test_healing_after_several_faults(void **state) {
+    (void)state;
+    struct world w = world_new(4, "nvme-plp", false);
+    assert_int_equal(write_value(&w, 20, 2, 1, true), OK);
+    assert_true(sim_disk_rot(w.disk, 20 * BLOCK, 6));
+    assert_true(sim_disk_rot(w.disk, 20 * BLOCK, 7));
+    assert_true(sim_disk_make_latent(w.disk, 20 * BLOCK));
+    assert_true(sim_disk_rot(w.disk, 20 * BLOCK, 5));
+    assert_int_equal(sim_disk_faulty_blocks(w.disk), 1);
+    sim_disk_arm(w.disk, SIM_FAULT_LOST, 0, 1, 0);
+    assert_int_equal(write_value(&w, 21, 1, 7, true), OK);
+    assert_true(sim_disk_rot(w.disk, 21 * BLOCK, 3));
+    sim_disk_heal(w.disk);
+    assert_int_equal(sim_disk_faulty_blocks(w.disk), 0);
+    assert_int_equal(peek(&w, 20, 0), 1);
+    assert_int_equal(peek(&w, 21, 0), 7);
+    struct buf *buf = filled(1, 0);
+    assert_int_equal(run(&w, ENV_IO_READ, 20, buf, false), OK);
+    buf_unref(buf);
+    env_sim_free(w.env);
+}
+
 static void test_late_write_lands_when_it_is_answered(void **state) {
     (void)state;
     struct world w = world_new(5, "hdd", true);
@@ -452,6 +475,7 @@ int main(void) {
         cmocka_unit_test(test_lying_disk_loses_what_it_flushed),
         cmocka_unit_test(test_latent_error_until_rewritten),
         cmocka_unit_test(test_silent_faults_and_healing),
+        cmocka_unit_test(test_healing_after_several_faults),
         cmocka_unit_test(test_late_write_lands_when_it_is_answered),
         cmocka_unit_test(test_stall),
         cmocka_unit_test(test_vanish_and_return),

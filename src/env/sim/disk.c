@@ -243,7 +243,7 @@ static void write_lands_wrongly(struct sim_io *sio) {
         if (sio->misdirected) {
             struct sim_block *victim = visible_ref(disk, to + i);
             store_land(&disk->store, to + i, sim_block_ref(sio->content[i]), 0);
-            store_mark_faulty(&disk->store, to + i, victim, sio->sequence);
+            store_mark_faulty(&disk->store, to + i, victim, 0);
         }
     }
     for (uint64_t i = 0; i < sio->count; i++) {

@@ -102,7 +102,7 @@ bool store_is_latent(const struct sim_store *store, uint64_t block);
 void store_set_latent(struct sim_store *store, uint64_t block);
 /* First block ≥ from, going round, whose medium is not zeros and has no versions above it. */
 uint64_t store_next_written(const struct sim_store *store, uint64_t from);
-/* Takes over `good`. */
+/* Takes over `good`. Sequence 0: damage to what lies there, whose landing was some time before. */
 void store_mark_faulty(struct sim_store *store, uint64_t block, struct sim_block *good,
                        uint64_t sequence);
 struct sim_faulty *store_faulty(struct sim_store *store, uint64_t block);

@@ -186,7 +186,7 @@ static void stable_set(struct sim_store *store, uint64_t block, struct sim_block
     leaf->stable[block % SIM_LEAF_BLOCKS] = content;
     bit_set(leaf->latent, block % SIM_LEAF_BLOCKS, false);
     struct sim_faulty *faulty = store_faulty(store, block);
-    if (faulty != NULL && sequence >= faulty->sequence) {
+    if (faulty != NULL && sequence > faulty->sequence) {
         sim_block_unref(store->sim, faulty->good);
         *faulty = store->faulty[--store->faulty_count];
     }
@@ -313,9 +313,9 @@ void store_mark_faulty(struct sim_store *store, uint64_t block, struct sim_block
                        uint64_t sequence) {
     struct sim_faulty *faulty = store_faulty(store, block);
     if (faulty != NULL) {
-        /* The later write is what ought to be there. */
+        /* The later write is what ought to be there; damage upon damage changes nothing. */
         struct sim_block *other = good;
-        if (sequence >= faulty->sequence) {
+        if (sequence > faulty->sequence) {
             other = faulty->good;
             faulty->good = good;
             faulty->sequence = sequence;
@@ -338,9 +338,9 @@ void store_heal(struct sim_store *store) {
         const struct sim_version *newest = leaf->newest[faulty.block % SIM_LEAF_BLOCKS];
         bool newer_above = newest != NULL && newest->sequence > faulty.sequence;
         if (newer_above) {
-            stable_set(store, faulty.block, sim_block_ref(faulty.good), faulty.sequence);
+            stable_set(store, faulty.block, sim_block_ref(faulty.good), faulty.sequence + 1);
         } else {
-            store_land(store, faulty.block, sim_block_ref(faulty.good), faulty.sequence);
+            store_land(store, faulty.block, sim_block_ref(faulty.good), faulty.sequence + 1);
         }
     }
 }
