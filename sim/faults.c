@@ -79,7 +79,7 @@ static int victim(struct world *w) {
 /* ---- one fault ---- */
 
 static void touch_blocks(struct world *w, struct sim_disk *disk, bool latent) {
-    uint32_t count = (uint32_t)rng_between(&w->rng, 1, 6);
+    uint32_t count = (uint32_t)rng_between(&w->rng, 1, rng_chance(&w->rng, 1, 2) ? 6 : 60);
     uint64_t size_bytes = sim_disk_size_bytes(disk);
     uint64_t at = 0;
     for (uint32_t i = 0; i < count; i++) {

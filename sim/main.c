@@ -25,7 +25,7 @@ enum { JOBS_MAX = 256, WATCHDOG_S = 120, EXIT_FAILED = 1, EXIT_MISSED = 2, EXIT_
 struct options {
     uint64_t first, last; /* seeds */
     bool one;             /* --seed */
-    bool trace, stats, require;
+    bool trace, stats, require, stop;
     uint64_t ops;
     uint32_t jobs, watchdog_s;
 };
@@ -115,7 +115,7 @@ static _Noreturn void worker_main(struct shared *shared, struct worker *worker,
     }
     for (;;) {
         uint64_t seed = atomic_fetch_add(&shared->next, 1);
-        if (seed > options->last) {
+        if (seed > options->last || (options->stop && atomic_load(&shared->failed) > 0)) {
             break;
         }
         atomic_store(&worker->seed, seed);
@@ -210,7 +210,7 @@ static int run_many(const struct options *options) {
                 worker_died(shared, worker, status);
             }
             (void)close(worker->errors);
-            if (died && atomic_load(&shared->next) <= options->last) {
+            if (died && !options->stop && atomic_load(&shared->next) <= options->last) {
                 worker_start(shared, worker, options);
             }
         }
@@ -232,7 +232,7 @@ static int run_many(const struct options *options) {
 /* ---- arguments ---- */
 
 static const char usage[] =
-    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--stats [--require]]\n"
+    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--stop] [--stats [--require]]\n"
     "       holdfast-sim --seed N [--trace] [--ops N] [--stats]\n"
     "       holdfast-sim --sabotage NAME|list …\n"
     "\n"
@@ -240,6 +240,7 @@ static const char usage[] =
     "  --seed N         run one, in this process\n"
     "  --trace          print every disk I/O, request and event of it\n"
     "  --ops N          requests a world (drawn from the seed, about 2,600, if not given)\n"
+    "  --stop           start no more seeds when one has failed\n"
     "  --jobs N         workers (all cores if not given)\n"
     "  --timeout S      seconds on the clock that a world may take (120)\n"
     "  --stats          print what the worlds have met, a name and a count a line\n"
@@ -264,6 +265,7 @@ enum {
     OPT_SEED,
     OPT_TRACE,
     OPT_OPS,
+    OPT_STOP,
     OPT_JOBS,
     OPT_TIMEOUT,
     OPT_STATS,
@@ -277,6 +279,7 @@ static const struct option long_options[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"trace", no_argument, NULL, OPT_TRACE},
     {"ops", required_argument, NULL, OPT_OPS},
+    {"stop", no_argument, NULL, OPT_STOP},
     {"jobs", required_argument, NULL, OPT_JOBS},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"stats", no_argument, NULL, OPT_STATS},
@@ -304,6 +307,9 @@ static int option_take(int option, struct options *options) {
         break;
     case OPT_OPS:
         good = number(optarg, &options->ops);
+        break;
+    case OPT_STOP:
+        options->stop = true;
         break;
     case OPT_JOBS:
         good = number(optarg, &value) && value >= 1 && value <= JOBS_MAX;

@@ -157,7 +157,7 @@ static bool is_durable(const struct oracle_volume *volume, const struct oracle_n
            (node->answered != NEVER && (volume->sync_always || node->answered < volume->flushed));
 }
 
-/* A killer that is gone from the list was itself killed by something durable. */
+/* One that is gone from the list was itself finally overwritten. */
 static bool killer_is_durable(const struct oracle_volume *volume, uint32_t list, uint32_t killer) {
     for (uint32_t at = list; at != 0; at = node_at(volume->oracle, at)->next) {
         const struct oracle_node *node = node_at(volume->oracle, at);
@@ -166,6 +166,24 @@ static bool killer_is_durable(const struct oracle_volume *volume, uint32_t list,
         }
     }
     return true;
+}
+
+/* Dead, and no crash brings it back: something durable was written after it. */
+static bool is_finally_dead(const struct oracle_volume *volume, uint32_t list,
+                            const struct oracle_node *dead) {
+    if (dead->dead == NEVER) {
+        return false;
+    }
+    if (dead->killer != NEVER && killer_is_durable(volume, list, dead->killer)) {
+        return true;
+    }
+    for (uint32_t at = list; at != 0; at = node_at(volume->oracle, at)->next) {
+        const struct oracle_node *node = node_at(volume->oracle, at);
+        if (node->done && node->submitted > dead->answered && is_durable(volume, node)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void list_open(struct oracle_volume *volume, struct oracle_page *page, uint32_t s) {
@@ -188,8 +206,7 @@ static void list_tidy(struct oracle_volume *volume, struct oracle_page *page, ui
     for (uint32_t at = list, next; at != 0; at = next) {
         struct oracle_node *node = node_at(oracle, at);
         next = node->next;
-        if (node->dead != NEVER && node->dead < oracle->oldest_read &&
-            killer_is_durable(volume, list, node->killer)) {
+        if (node->dead < oracle->oldest_read && is_finally_dead(volume, list, node)) {
             if (last == 0) {
                 list = next;
             } else {
@@ -229,7 +246,8 @@ uint32_t oracle_write_begin(struct oracle_volume *volume, uint64_t sector, uint6
                                                                     .version = version,
                                                                     .submitted = now,
                                                                     .answered = NEVER,
-                                                                    .dead = NEVER});
+                                                                    .dead = NEVER,
+                                                                    .killer = NEVER});
         page->sector[s] = OPEN | at;
         if (version != 0) {
             used_set(volume, page, i, true);
@@ -261,10 +279,10 @@ static void node_answer(struct oracle_volume *volume, struct oracle_page *page, 
     FOR_EACH_NODE(volume->oracle, list_of(page, s), node) {
         if (node->submitted == submitted) {
             node->answered = now;
+            node->done = done;
             node->durable = done && durable;
         } else if (done && node->answered < submitted) {
             node->dead = MIN(node->dead, now);
-            node->killer = submitted;
         }
     }
 }
@@ -406,7 +424,7 @@ static void list_restart(struct oracle_volume *volume, struct oracle_page *page,
                          uint32_t now) {
     uint32_t list = list_of(page, s);
     FOR_EACH_NODE(volume->oracle, list, node) {
-        if (node->dead != NEVER && !killer_is_durable(volume, list, node->killer)) {
+        if (node->dead != NEVER && !is_finally_dead(volume, list, node)) {
             node->dead = NEVER;
         }
     }
@@ -415,6 +433,7 @@ static void list_restart(struct oracle_volume *volume, struct oracle_page *page,
         if (node->dead == NEVER) {
             node->submitted = now;
             node->answered = now;
+            node->done = true;
             node->durable = true;
         } else {
             node->killer = 0; /* final */

@@ -28,8 +28,8 @@ struct oracle_node {
     uint32_t version;
     uint32_t submitted, answered; /* sequence numbers; answered UINT32_MAX: on its way */
     uint32_t dead;                /* sequence number; UINT32_MAX: alive */
-    uint32_t killer;              /* `submitted` of the one that killed it */
-    bool durable;
+    uint32_t killer;              /* `submitted` of the one a read saw after it; UINT32_MAX: none */
+    bool done, durable;           /* answered OK; and durable with that */
 };
 
 struct oracle_page {

@@ -26,7 +26,9 @@ static const uint64_t ANSWER_NS = 60 * NS_PER_S;
 
 static uint64_t chunks_of(struct world *w, uint32_t disk) {
     uint64_t blocks = sim_disk_size_bytes(w->disks[disk]) / BLOCK_BYTES;
-    return (w->missing >> disk & 1) != 0 ? 0 : layout_chunk_count(&w->geometry, blocks);
+    return ((w->missing | faults_bad(w)) >> disk & 1) != 0
+               ? 0
+               : layout_chunk_count(&w->geometry, blocks);
 }
 
 /* Segments of `columns` columns that the disks in sync could hold. */
@@ -50,7 +52,7 @@ static uint64_t usable_segments(struct world *w, uint32_t columns) {
  * profile in use (written to, being cleaned, cold), its metadata, and room for what is dirty. */
 static double space_reserve(struct world *w) {
     bool in_use[PROFILE_COUNT] = {[PROFILE_RAID1] = true, [PROFILE_RAID1_3] = true};
-    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | faults_bad(w));
     uint64_t chunks = 0, kept = 18, widest = 1;
     for (uint32_t i = 0; i < w->disk_count; i++) {
         chunks += chunks_of(w, i);
@@ -82,7 +84,7 @@ static double data_part(const struct world *w, struct shape shape) {
 
 /* Relative to what may be sold: 1 is when the pool must be full. */
 static double space_need_now(struct world *w) {
-    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | faults_bad(w));
     double need = 0, sold = 1 - space_reserve(w);
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         struct world_volume *v = &w->volumes[i];
@@ -163,10 +165,12 @@ static bool error_is_right(struct op *op, int status) {
         }
         world_count(w, STAT_out_of_space, 1);
         w->space_ran_out = true;
+        faults_poll(w); /* the pool may just have become smaller */
         return v->harmed || space_may_be_out(w, v);
     case ERR_IO:
     case ERR_CHECKSUM:
     case ERR_DATA_LOSS:
+        faults_poll(w); /* a disk may just have been given up */
         world_count(w, STAT_errors_beyond_redundancy, v->harmed);
         return v->harmed;
     case ERR_SHUTDOWN:

@@ -59,6 +59,10 @@ struct disk {
 };
 
 /* What an operation counts for while it is late: the memory it holds, and never nothing. */
+static bool op_is_change(const struct disk_op *op) {
+    return op->env_io.op == ENV_IO_WRITE || op->env_io.op == ENV_IO_DISCARD;
+}
+
 static uint64_t op_late_bytes(const struct disk_op *op) {
     return op->buf != NULL ? op->iov.iov_len : BLOCK_BYTES;
 }
@@ -157,6 +161,7 @@ static void env_done(struct env_io *env_io) {
     disk->outstanding--;
     if (op->io == NULL) { /* late: somebody else was told already */
         disk->counters.late_bytes -= op_late_bytes(op);
+        disk->counters.late_changes -= op_is_change(op);
         op_free(op);
     } else {
         list_remove(&op->link);
@@ -170,6 +175,7 @@ static void env_done(struct env_io *env_io) {
 static void cut_off(struct disk *disk, struct disk_op *op, int result) {
     list_remove(&op->link);
     disk->counters.late_bytes += op_late_bytes(op);
+    disk->counters.late_changes += op_is_change(op);
     answer(disk, op, result);
 }
 

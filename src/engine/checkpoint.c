@@ -331,6 +331,7 @@ static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
 static void drop_dead_runs(struct engine *e) {
     for (uint64_t i = 0; i < e->dead_count; i++) {
         map_drop(&e->map, e->dead_runs[i]);
+        (void)fiber_pace();
     }
     mem_free(e->dead_runs);
     e->dead_runs = NULL;
@@ -515,7 +516,7 @@ static void discard_done(struct disk_io *io) {
 static bool segment_is_drained(const struct engine *e, const struct segment *s) {
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         struct disk *disk = segment_column_disk(&e->table, s, c);
-        if (disk != NULL && disk_counters(disk)->late_bytes > 0) {
+        if (disk != NULL && disk_counters(disk)->late_changes > 0) {
             return false;
         }
     }
@@ -671,6 +672,10 @@ void checkpoint_loop(void *arg) {
             (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
         }
         if (e->state != ENGINE_RUNNING) {
+            break;
+        }
+        if (log_error(e->log) != OK) {
+            engine_fail(e, log_error(e->log), "the log could not be written");
             break;
         }
         bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;

@@ -22,6 +22,7 @@
 #include "engine/private.h"
 
 #define PROBE_NS (4 * NS_PER_S)
+#define HUNG_NS (25 * NS_PER_S)
 
 /* ---- records ---- */
 
@@ -287,6 +288,10 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     struct engine *e = owner;
     strncpy(e->expelled_why[member], why, sizeof(e->expelled_why[member]) - 1);
     segment_member_lost(&e->table, member);
+    /* What the lost disk held of the pool's own structures gets its full number of copies again
+     * with the next checkpoint, which follows at once. */
+    memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
+    e->rewrite_map = true;
     if (e->log != NULL) {
         log_member_lost(e->log, member);
         checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
@@ -416,11 +421,27 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
     e->table.uid_next = MAX(e->table.uid_next, e->pool->super.mount_generation << 32);
 }
 
+/* A disk that has owed an answer for HUNG_NS is not waited for any longer: what was given up on it
+ * keeps memory, and chunks from returning. */
+static void expel_hung(struct engine *e) {
+    uint64_t now = env_now_ns(e->env);
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        if (!pool_member_in_sync(e->pool, m) || disk_counters(e->pool->disks[m])->late_bytes == 0) {
+            e->late_since_ns[m] = 0;
+        } else if (e->late_since_ns[m] == 0) {
+            e->late_since_ns[m] = now;
+        } else if (now - e->late_since_ns[m] >= HUNG_NS) {
+            pool_expel(e->pool, m, "it has owed an answer for 25 seconds");
+        }
+    }
+}
+
 /* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
 static void probe_loop(void *arg) {
     struct engine *e = arg;
     while (e->state == ENGINE_RUNNING) {
         pool_probe(e->pool);
+        expel_hung(e);
         (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
     }
     e->probe_fiber_gone = true;
@@ -433,11 +454,13 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     struct log_replay replay;
     say(progress, "reading the segment table and the map", 10);
     e->stage = "import: load";
+    e->pool->read_only = true; /* before the fence nothing is written, not even a repair */
     int err = engine_load(e, reterr);
     if (err == OK) {
         say(progress, "replaying the log", 30);
         err = import_replay(e, options, &replay, reterr);
     }
+    e->pool->read_only = false;
     if (err == OK) {
         e->stage = "import: take";
         err = pool_take(e->pool, reterr);

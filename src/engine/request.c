@@ -19,14 +19,16 @@ enum { REF_COLUMN_BLOCKS = 16 };
 
 /* ---- locks on block ranges ---- */
 
-static bool range_conflicts(const struct volume *v, const struct range_lock *want) {
-    if (!want->exclusive && v->exclusive_locks == 0) {
+/* Whether a conflicting lock stands before this one in the queue, held or waiting: so nobody is
+ * overtaken for ever. */
+static bool range_must_wait(const struct volume *v, const struct range_lock *want) {
+    if (v->exclusive_locks == 0) {
         return false;
     }
-    LIST_FOR_EACH(link, &v->locks) {
-        const struct range_lock *held = CONTAINER_OF(link, struct range_lock, link);
-        if ((want->exclusive || held->exclusive) && held->start < want->end &&
-            want->start < held->end) {
+    for (struct list *it = v->locks.next; it != &want->link; it = it->next) {
+        const struct range_lock *other = CONTAINER_OF(it, struct range_lock, link);
+        if ((want->exclusive || other->exclusive) && other->start < want->end &&
+            want->start < other->end) {
             return true;
         }
     }
@@ -38,11 +40,11 @@ static void range_take(struct volume *v, struct range_lock *lock) {
         list_init(&lock->link);
         return;
     }
-    while (range_conflicts(v, lock)) {
-        fiber_queue_wait(&v->lock_waiters);
-    }
     list_append(&v->locks, &lock->link);
     v->exclusive_locks += lock->exclusive;
+    while (range_must_wait(v, lock)) {
+        fiber_queue_wait(&v->lock_waiters);
+    }
 }
 
 static void range_release(struct volume *v, struct range_lock *lock) {
@@ -341,6 +343,10 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (err == OK) {
             err = ref_log(e, v, block, row, &charge);
             *ret_done = row->blocks;
+        } else if (err ==
+                   ERR_NO_SPACE) { /* a disk was lost, and nowhere else is a chunk to spare */
+            *ret_done = 0;
+            err = OK;
         }
     } else if (err == ERR_NO_SPACE) {
         *ret_done = 0;

@@ -56,9 +56,11 @@ static uint64_t row_efficiency(struct engine *e, enum profile p, uint32_t disks)
     const struct geometry *g = &e->pool->super.geometry;
     struct segment fresh = {.shape = profile_shape(p, disks)};
     uint32_t capacity = row_capacity(&e->table, &fresh, true);
-    uint32_t height =
+    uint32_t tallest =
         MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
-    height = MIN(height, (uint32_t)div_round_up(capacity + 3, fresh.shape.data));
+    uint32_t blocks = MIN(tallest * fresh.shape.data, g->chunk_blocks / 2); /* as row_capacity() */
+    blocks = MIN(blocks, capacity + 3);                                     /* the largest header */
+    uint32_t height = (uint32_t)div_round_up(blocks, fresh.shape.data);
     uint64_t in_chunk = (uint64_t)(g->chunk_blocks / height) * capacity;
     return in_chunk * 1024 / ((uint64_t)g->chunk_blocks * fresh.shape.data);
 }

@@ -557,6 +557,11 @@ void log_fail(struct log *log, int error) {
         log->row_count--;
         row_free_if_over(row);
     }
+    log->options.want_checkpoint(log->options.owner);
+}
+
+int log_error(const struct log *log) {
+    return log->error;
 }
 
 /* ---- entries ---- */

@@ -115,8 +115,10 @@ void log_member_lost(struct log *log, uint32_t member);
 /* After the number of copies changed nothing need be done: it is read from the pool for each row.
  */
 
-/* Everything appended later fails with `error`. */
+/* Everything appended later fails with `error`. The log does this by itself, too, when rows cannot
+ * be made durable any more; the owner is told by want_checkpoint(). */
 void log_fail(struct log *log, int error);
+int log_error(const struct log *log); /* OK: it has not failed */
 
 /* ---- replay ---- */
 

@@ -177,9 +177,10 @@ int row_write(struct row *row, bool durable) {
     }
     error = fiber_group_wait(&group);
     for (uint32_t c = 0; c < columns; c++) {
-        if (writes[c].io.result != OK) {
+        bool in_sync = pool_member_in_sync(row->table->pool, s->column[c].disk);
+        if (writes[c].io.result != OK || !in_sync) { /* or expelled meanwhile */
             error = ERR_IO;
-            if (pool_member_in_sync(row->table->pool, s->column[c].disk)) {
+            if (in_sync) {
                 pool_expel(row->table->pool, s->column[c].disk,
                            writes[c].io.result == ERR_TIMEOUT ? "a write did not come back in time"
                                                               : "a write failed");
