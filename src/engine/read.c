@@ -30,10 +30,10 @@ struct read_batch {
     uint64_t block;
     uint32_t count;
     uint8_t *data; /* where block i goes: data + i × 4096; NULL: only into the cache (read-ahead) */
-    struct read_block b[BATCH_BLOCKS];
     struct fiber_group group;
     int error;
-    uint32_t bad; /* first block that failed */
+    uint32_t bad;          /* first block that failed */
+    struct read_block b[]; /* most requests are short: only as many as there are blocks */
 };
 
 static void batch_zero(struct read_batch *r, uint32_t i) {
@@ -161,7 +161,9 @@ static void piece_read(struct read_batch *r, uint32_t first, uint32_t count) {
     } else {
         for (uint32_t i = 0; i < count; i++) {
             batch_copy(r, first + i, buf->data + (size_t)i * BLOCK_BYTES);
-            if (r->data == NULL || count <= 16) { /* streams that nobody reads twice stay out */
+            if (count == 1) {
+                cache_put(e->data_cache, checks[i].vba, buf);
+            } else if (r->data == NULL || count <= 16) { /* long streams stay out */
                 struct buf *block = buf_new(BLOCK_BYTES);
                 memcpy(block->data, buf->data + (size_t)i * BLOCK_BYTES, BLOCK_BYTES);
                 cache_put(e->data_cache, checks[i].vba, block);
@@ -255,7 +257,8 @@ static int batch_read(struct read_batch *r) {
 
 int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count, void *ret_data,
                 uint64_t *ret_bad_block) {
-    struct read_batch *r = MEM_NEW(struct read_batch);
+    uint32_t room = MIN(count, (uint32_t)BATCH_BLOCKS);
+    struct read_batch *r = mem_alloc(sizeof(*r) + room * sizeof(r->b[0]));
     int err = OK;
     for (uint32_t done = 0; done < count && err == OK; done += r->count) {
         r->e = e;

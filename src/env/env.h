@@ -97,7 +97,7 @@ struct env_disk_info {
     enum env_disk_kind kind;
     uint64_t size_bytes; /* rounded down to 4096 */
     bool rotational;
-    bool discards;  /* ENV_IO_DISCARD gives space back (hole punching for files) */
+    bool discards;  /* ENV_IO_DISCARD gives space back (a hole, in files that were sparse) */
     char path[256]; /* as opened */
     char model[64], serial[64], wwn[64]; /* empty when unknown */
 };

@@ -47,8 +47,8 @@ struct log_row {
     uint64_t tried; /* members that have, or had, or may get this row */
     uint64_t late;  /* members whose copy did not come back in time */
     bool durable;
-    struct row_copy copies[POOL_DISKS_MAX]; /* a member is tried once */
-    uint32_t copy_count;
+    uint32_t copy_count, copy_room;
+    struct row_copy copies[]; /* one for each member: it is tried once */
 };
 
 struct log {
@@ -208,6 +208,7 @@ static void row_send(struct log_row *row, uint32_t member) {
     ring->rows_in_flight++;
     row->tried |= 1ull << member;
     row->copies_pending++;
+    ASSERT_LT(row->copy_count, row->copy_room);
     struct row_copy *copy = &row->copies[row->copy_count++];
     *copy =
         (struct row_copy){.io = {.op = ENV_IO_WRITE,
@@ -345,8 +346,10 @@ static void log_close_row(struct log *log) {
             log->options.want_checkpoint(log->options.owner);
             return; /* log_trim() comes back here */
         }
-        struct log_row *row = MEM_NEW(struct log_row);
+        uint32_t members = log->pool->super.member_count;
+        struct log_row *row = mem_alloc(sizeof(*row) + members * sizeof(row->copies[0]));
         row->log = log;
+        row->copy_room = members;
         log->live_rows++;
         list_init(&row->entries);
         size_t bytes = row_gather(log, &row->entries);

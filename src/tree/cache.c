@@ -38,7 +38,8 @@ struct cache {
     uint64_t bytes[PLACES]; /* ghosts: none */
     uint64_t count[PLACES];
     struct cache_entry **bucket;
-    uint64_t buckets; /* a power of two */
+    uint64_t buckets;          /* a power of two */
+    struct cache_entry *spare; /* the last one forgotten: a full cache forgets one for each new */
     struct cache_counters counters;
 };
 
@@ -109,7 +110,8 @@ static void entry_forget(struct cache *cache, struct cache_entry *e) {
     queue_leave(cache, e);
     table_remove(cache, e);
     buf_unref(e->buf);
-    mem_free(e);
+    mem_free(cache->spare);
+    cache->spare = e;
 }
 
 static struct cache_entry *queue_oldest(struct cache *cache, enum entry_place place) {
@@ -187,6 +189,7 @@ void cache_free(struct cache *cache) {
             entry_forget(cache, queue_oldest(cache, (enum entry_place)place));
         }
     }
+    mem_free(cache->spare);
     mem_free(cache->bucket);
     mem_free(cache);
 }
@@ -222,8 +225,9 @@ void cache_put(struct cache *cache, uint64_t key, struct buf *buf) {
             cache->buckets) {
             table_grow(cache);
         }
-        e = MEM_NEW(struct cache_entry);
-        e->key = key;
+        e = cache->spare != NULL ? cache->spare : MEM_NEW(struct cache_entry);
+        cache->spare = NULL;
+        *e = (struct cache_entry){.key = key};
         uint64_t at = bucket_of(cache, key);
         e->next = cache->bucket[at];
         cache->bucket[at] = e;

@@ -159,8 +159,13 @@ static int learn(struct fd_handle *h, const struct stat *st, const struct env_di
         if (ioctl(h->fd, BLKGETSIZE64, &h->size_bytes) != 0) {
             return open_error(h->path, errno, reterr);
         }
-    } else if (!options->read_only) {
-        /* Beyond the end of the file a hole changes nothing, but tells whether there are any. */
+    } else if (!options->read_only &&
+               (uint64_t)st->st_blocks * 512 < h->size_bytes - h->size_bytes / 128) {
+        /* A file that somebody allocated in full keeps what it has: holes would cost the file
+         * system work twice, and the next write of the place an allocation, and with it a journal
+         * commit. A sparse one gives back what is not used. (A pool never fills its disks to the
+         * last percent.)
+         * Beyond the end of the file a hole changes nothing, but tells whether there are any. */
         off_t beyond = (off_t)((h->size_bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES);
         h->can_punch =
             fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, beyond, UNIT_BYTES) == 0;
