@@ -14,7 +14,7 @@
 #include "env/fiber.h"
 #include "env/linux/linux.h"
 
-enum { DISKS = 6, VOLUME_BYTES = 8 << 20, STEPS = 3000, STATE_DIR_BYTES = 64 };
+enum { DISKS = 6, VOLUME_BYTES = 8 << 20, STEPS = 800, STATE_DIR_BYTES = 64 };
 
 struct rig {
     struct env *env;
