@@ -206,7 +206,7 @@ struct engine {
     bool checkpoint_wanted, checkpoint_running, checkpoint_fiber_gone;
     struct fiber_queue probe; /* the fiber that looks after the disks sleeps here */
     bool probe_fiber_gone;
-    uint64_t late_since_ns[POOL_DISKS_MAX]; /* 0: nothing given up is outstanding on it */
+    uint64_t late_since_ns[POOL_DISKS_MAX];        /* 0: nothing given up is outstanding on it */
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
