@@ -572,6 +572,7 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .reconstructed_two = e->row_counters.reconstructed_two,
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
+        .read_ahead_blocks = e->read_ahead_blocks,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
