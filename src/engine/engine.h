@@ -110,7 +110,7 @@ struct engine_status {
     char name[64];
     struct uuid uuid;
     char health[16];  /* "ok", "degraded", "failed" */
-    char advice[256]; /* what is wrong and what to do; empty when ok */
+    char advice[512]; /* what is wrong and what to do; empty when ok */
     uint64_t raw_bytes, chunk_bytes;
     uint64_t usable_bytes, used_bytes, free_bytes; /* logical; usable for the pool's strongest
                                                       profile in use, raid-less otherwise */
