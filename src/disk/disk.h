@@ -57,7 +57,7 @@ struct disk_counters {
     uint64_t errors[DISK_ERROR_KINDS];
     uint64_t late_bytes, in_flight;
     uint64_t late_changes; /* writes and discards given up that may still be carried out */
-    uint64_t event_count; /* ever; the last DISK_EVENTS_KEPT are events[i % DISK_EVENTS_KEPT] */
+    uint64_t event_count;  /* ever; the last DISK_EVENTS_KEPT are events[i % DISK_EVENTS_KEPT] */
     struct disk_event events[DISK_EVENTS_KEPT];
 };
 

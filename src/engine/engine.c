@@ -479,9 +479,12 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
 }
 
 static void status_health(const struct engine *e, struct engine_status *st) {
-    uint32_t missing = 0;
-    for (uint32_t m = 0; m < st->disk_count; m++) {
-        missing += st->disks[m].state == MEMBER_MISSING;
+    uint32_t missing = 0, first = 0;
+    for (uint32_t m = st->disk_count; m-- > 0;) {
+        if (st->disks[m].state == MEMBER_MISSING) {
+            missing++;
+            first = m;
+        }
     }
     const char *health = "ok";
     if (e->state == ENGINE_FAILED) {
@@ -492,8 +495,8 @@ static void status_health(const struct engine *e, struct engine_status *st) {
         health = "degraded";
         (void)snprintf(st->advice, sizeof(st->advice),
                        "%u of %u disks are missing or were expelled; data with redundancy is "
-                       "served, see the disks for the reason",
-                       missing, st->disk_count);
+                       "served. Disk %u (%s): %s",
+                       missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
     }
     (void)snprintf(st->health, sizeof(st->health), "%s", health);
 }
@@ -572,6 +575,7 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .reconstructed_two = e->row_counters.reconstructed_two,
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
+        .read_ahead_blocks = e->read_ahead_blocks,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);

@@ -110,7 +110,7 @@ struct engine_status {
     char name[64];
     struct uuid uuid;
     char health[16];  /* "ok", "degraded", "failed" */
-    char advice[256]; /* what is wrong and what to do; empty when ok */
+    char advice[512]; /* what is wrong and what to do; empty when ok */
     uint64_t raw_bytes, chunk_bytes;
     uint64_t usable_bytes, used_bytes, free_bytes; /* logical; usable for the pool's strongest
                                                       profile in use, raid-less otherwise */
@@ -138,6 +138,7 @@ struct engine_counters {
     uint64_t ring_wraps, late_log_copies, failed_log_copies, log_waits_for_space;
     uint64_t reconstructed_one, reconstructed_two;
     uint64_t cleaner_moved_blocks, cleaner_freed_segments;
+    uint64_t read_ahead_blocks;
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */
     uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
 };

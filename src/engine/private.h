@@ -2,7 +2,8 @@
 /* What the files of the engine share. Everything here is owned by the engine thread.
  *
  *     request.c     volume requests: admission, log, overlay
- *     read.c        reads: overlay, tree, map, cache, disks; read-ahead
+ *     read.c        reads: overlay, tree, map, cache, disks
+ *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
  *     checkpoint.c  overlays into rows and trees, one new root
  *     build.c       rows under construction in a checkpoint
@@ -87,6 +88,17 @@ struct range_lock {
     bool exclusive;
 };
 
+enum { READ_STREAMS = 4 };
+
+struct read_stream { /* somebody who reads front to back; see readahead.c */
+    uint64_t next;   /* block where the next read is expected */
+    uint64_t ahead;  /* read ahead up to here */
+    uint64_t used;   /* when, by the volume's clock; 0: never */
+    uint32_t window; /* blocks */
+    uint32_t proven; /* reads that came as expected */
+    bool busy;       /* a fiber is reading ahead */
+};
+
 struct volume {
     struct engine *engine;
     struct list link;
@@ -101,13 +113,7 @@ struct volume {
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
     uint32_t users; /* requests at work on it: it is not freed before they end */
     int fault;      /* its own metadata is lost: requests fail with this */
-    /* sequential readers, for read-ahead */
-    struct {
-        uint64_t next;
-        uint32_t window; /* blocks */
-        uint64_t ahead;  /* read ahead up to here */
-        uint64_t used;
-    } stream[4];
+    struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
 
@@ -206,7 +212,7 @@ struct engine {
     bool checkpoint_wanted, checkpoint_running, checkpoint_fiber_gone;
     struct fiber_queue probe; /* the fiber that looks after the disks sleeps here */
     bool probe_fiber_gone;
-    uint64_t late_since_ns[POOL_DISKS_MAX]; /* 0: nothing given up is outstanding on it */
+    uint64_t late_since_ns[POOL_DISKS_MAX];        /* 0: nothing given up is outstanding on it */
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
@@ -242,6 +248,7 @@ struct engine {
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
+    uint64_t read_ahead_blocks;
     uint64_t bytes_rows, bytes_meta;
     char expelled_why[POOL_DISKS_MAX][96];
 };
@@ -335,6 +342,9 @@ HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,
                                       uint64_t *ret_unmapped);
+
+/* readahead.c: a read of `count` blocks has been answered. */
+void read_ahead_note(struct engine *e, struct volume *v, uint64_t block, uint64_t count);
 
 /* import.c */
 void engine_free(struct engine *e);

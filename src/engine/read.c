@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "engine/private.h"
 
-enum { BATCH_BLOCKS = 256, LOOKUPS_MAX = 1000, READ_AHEAD_MAX_BLOCKS = 2048 };
+enum { BATCH_BLOCKS = 256, LOOKUPS_MAX = 1000 };
 
 enum block_state { BLOCK_UNKNOWN, BLOCK_DONE, BLOCK_STORED };
 

@@ -576,7 +576,13 @@ static int flush_request(struct engine *e, struct volume *v, struct volume_reque
 static int read_op(struct engine *e, struct volume *v, struct volume_request *q) {
     e->reads++;
     e->read_bytes += q->length_bytes;
-    return read_request(e, v, q);
+    uint64_t first = q->offset_bytes / BLOCK_BYTES;
+    uint64_t end = div_round_up(q->offset_bytes + q->length_bytes, BLOCK_BYTES);
+    int err = read_request(e, v, q);
+    if (err == OK && q->op == VOLUME_READ) {
+        read_ahead_note(e, v, first, end - first);
+    }
+    return err;
 }
 
 static const struct {
