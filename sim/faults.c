@@ -68,18 +68,22 @@ static bool within_budget(struct world *w, uint32_t bad) {
 
 /* A disk that may be broken (further), or -1. Bad ones are preferred half the time: several faults
  * on one disk. */
-static int victim(struct world *w) {
+static int victim_among(struct world *w, uint32_t disks) {
     uint32_t bad = faults_bad(w);
     uint32_t from = (uint32_t)rng_below(&w->rng, w->disk_count);
     for (uint32_t i = 0; i < w->disk_count; i++) {
         uint32_t at = (from + i) % w->disk_count;
         uint32_t then = bad | 1u << at;
-        if (within_budget(w, then) && !sim_disk_is_gone(w->disks[at]) &&
+        if ((disks >> at & 1) != 0 && within_budget(w, then) && !sim_disk_is_gone(w->disks[at]) &&
             workload_space_need_without(w, then) < SPACE_LEFT) {
             return (int)at;
         }
     }
     return -1;
+}
+
+static int victim(struct world *w) {
+    return victim_among(w, UINT32_MAX);
 }
 
 /* ---- one fault ---- */
@@ -169,10 +173,14 @@ void faults_event(struct world *w) {
 }
 
 uint32_t faults_absent(struct world *w) {
-    if (!w->faults || !rng_chance(&w->rng, 1, 10)) {
+    /* The disks that had written all they were given when the power went, others not: if one of
+     * these is lost now, what was acknowledged must be on another. */
+    uint32_t ahead = w->ahead_at_cut;
+    w->ahead_at_cut = 0;
+    if (!w->faults || !rng_chance(&w->rng, 1, ahead != 0 ? 4 : 12)) {
         return 0;
     }
-    int index = victim(w);
+    int index = ahead != 0 ? victim_among(w, ahead) : victim(w);
     if (index < 0) {
         return 0;
     }

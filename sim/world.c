@@ -162,8 +162,17 @@ static void crash_count(struct world *w) {
     env_sim_note(w->env, 4, "cut at stage \"%s\"", stage);
 }
 
+static uint32_t ahead_now(const struct world *w) {
+    uint32_t ahead = 0, all = (1u << w->disk_count) - 1;
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        ahead |= sim_disk_outstanding(w->disks[i]) == 0 ? 1u << i : 0;
+    }
+    return ahead == all ? 0 : ahead;
+}
+
 static void world_crashed(struct world *w) {
     crash_count(w);
+    w->ahead_at_cut = ahead_now(w);
     uint64_t boundaries = env_sim_boundaries(w->env);
     bool again = boundaries - w->boundaries_last_cut < 200 && w->boundaries_last_cut != 0;
     world_count(w, STAT_crash_again, again);
