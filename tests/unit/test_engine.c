@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "env/fiber.h"
 #include "env/linux/linux.h"
+#include "volume_client.h"
 
 enum { DISKS = 6, VOLUME_BYTES = 8 << 20, STEPS = 800, STATE_DIR_BYTES = 64 };
 
@@ -27,36 +28,9 @@ struct rig {
     bool ok;
 };
 
-struct waiting {
-    struct volume_request request;
-    struct fiber *fiber;
-    bool done;
-};
-
-static void request_done(struct volume_request *q) {
-    struct waiting *w = CONTAINER_OF(q, struct waiting, request);
-    w->done = true;
-    fiber_wake(w->fiber);
-}
-
 static int run(struct engine *e, uint64_t id, enum volume_op op, uint64_t offset, uint64_t length,
                void *data) {
-    struct iovec iov = {.iov_base = data, .iov_len = length};
-    struct waiting w = {.request = {.client = fiber_env(),
-                                    .door = engine_door(e),
-                                    .volume_id = id,
-                                    .op = op,
-                                    .offset_bytes = offset,
-                                    .length_bytes = length,
-                                    .iov = &iov,
-                                    .iov_count = data != NULL,
-                                    .done = request_done},
-                        .fiber = fiber_self()};
-    volume_submit(&w.request);
-    while (!w.done) {
-        fiber_park();
-    }
-    return w.request.status;
+    return volume_run(engine_door(e), id, op, offset, length, data);
 }
 
 static void report(void *owner, const char *text) {

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "env/fiber.h"
 #include "env/sim/sim.h"
+#include "volume_client.h"
 
 enum { DISKS = 3, WRITERS = 3, WRITE_BYTES = 15 * 4096, FILLERS = 16 };
 enum { VOLUME_BYTES = 8 << 20, CUTS = 40, PERIOD_MS = 5 };
@@ -34,35 +35,8 @@ struct writer {
     uint32_t number;
 };
 
-struct waiting {
-    struct volume_request request;
-    struct fiber *fiber;
-    bool done;
-};
-
-static void request_done(struct volume_request *q) {
-    struct waiting *w = CONTAINER_OF(q, struct waiting, request);
-    w->done = true;
-    fiber_wake(w->fiber);
-}
-
 static int run(struct world *w, enum volume_op op, uint64_t offset, uint64_t length, void *data) {
-    struct iovec iov = {.iov_base = data, .iov_len = length};
-    struct waiting q = {.request = {.client = w->env,
-                                    .door = engine_door(w->engine),
-                                    .volume_id = w->id,
-                                    .op = op,
-                                    .offset_bytes = offset,
-                                    .length_bytes = length,
-                                    .iov = &iov,
-                                    .iov_count = 1,
-                                    .done = request_done},
-                        .fiber = fiber_self()};
-    volume_submit(&q.request);
-    while (!q.done) {
-        fiber_park();
-    }
-    return q.request.status;
+    return volume_run(engine_door(w->engine), w->id, op, offset, length, data);
 }
 
 static void must(int err, const struct errmsg *e) {

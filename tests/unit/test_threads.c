@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "env/fiber.h"
 #include "env/linux/linux.h"
+#include "volume_client.h"
 
 enum { DISKS = 4, CLIENTS = 2, STEPS = 300, CLIENT_BYTES = 2 << 20 };
 
@@ -38,35 +39,8 @@ struct client {
     int differences, errors;
 };
 
-struct waiting {
-    struct volume_request request;
-    struct fiber *fiber;
-    bool done;
-};
-
-static void request_done(struct volume_request *q) {
-    struct waiting *w = CONTAINER_OF(q, struct waiting, request);
-    w->done = true;
-    fiber_wake(w->fiber);
-}
-
 static int run(struct client *c, enum volume_op op, uint64_t offset, uint64_t length, void *data) {
-    struct iovec iov = {.iov_base = data, .iov_len = length};
-    struct waiting w = {.request = {.client = c->env,
-                                    .door = engine_door(c->s->engine),
-                                    .volume_id = c->s->volume,
-                                    .op = op,
-                                    .offset_bytes = c->base + offset,
-                                    .length_bytes = length,
-                                    .iov = &iov,
-                                    .iov_count = data != NULL,
-                                    .done = request_done},
-                        .fiber = fiber_self()};
-    volume_submit(&w.request);
-    while (!w.done) {
-        fiber_park();
-    }
-    return w.request.status;
+    return volume_run(engine_door(c->s->engine), c->s->volume, op, c->base + offset, length, data);
 }
 
 static void client_fiber(void *arg) {
