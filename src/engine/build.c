@@ -164,6 +164,9 @@ static void writer_fiber(void *arg) {
         e->job_count--;
         fiber_queue_wake_one(&e->job_room);
         int err = e->job_error == OK ? job_write(e, job) : e->job_error;
+        if (err == ERR_NO_SPACE && job->moved != NULL) {
+            err = OK; /* what the cleaner finds no place for stays where it is */
+        }
         if (err != OK && e->job_error == OK) {
             e->job_error = err;
         }
@@ -191,10 +194,10 @@ static uint32_t builder_capacity(struct engine *e, const struct builder *b) {
     bool many_runs = b->kind == ROW_OWNER_DATA; /* at worst each block has its own owner entry */
     uint32_t capacity = 0;
     if (s->segment != NULL && s->segment->state == SEGMENT_OPEN) {
-        capacity = row_capacity(&e->table, s->segment, many_runs);
+        capacity = row_capacity(&e->table, s->segment, many_runs, true);
     }
     if (capacity < e->pool->super.geometry.node_blocks && fresh.shape.data > 0) {
-        capacity = row_capacity(&e->table, &fresh, many_runs);
+        capacity = row_capacity(&e->table, &fresh, many_runs, true);
     }
     return capacity;
 }

@@ -77,7 +77,7 @@ static uint64_t segment_yield(struct engine *e, enum profile p) {
     if (fresh.shape.data == 0) {
         return 0;
     }
-    uint32_t capacity = row_capacity(&e->table, &fresh, true);
+    uint32_t capacity = row_capacity(&e->table, &fresh, true, true);
     uint32_t height = (uint32_t)div_round_up(capacity + 1, fresh.shape.data);
     return (uint64_t)(g->chunk_blocks / MAX(1u, height)) * capacity * 9 / 10;
 }

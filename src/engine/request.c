@@ -200,7 +200,7 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
 static uint32_t fresh_row_blocks(struct engine *e, const struct volume *v) {
     uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
     struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile, disks)};
-    return row_capacity(&e->table, &fresh, false);
+    return row_capacity(&e->table, &fresh, false, false);
 }
 
 /* Writes of at least this many blocks go straight into rows. */
@@ -223,7 +223,7 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (s == NULL) {
             return err;
         }
-        uint32_t room = row_capacity(&e->table, s, false);
+        uint32_t room = row_capacity(&e->table, s, false, false);
         if (room < MIN(count, ref_least_blocks(e, v)) && s->used_blocks > 0) {
             segment_seal(&e->table, s); /* its rest is too small */
             err = ERR_NO_SPACE;

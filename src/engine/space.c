@@ -55,7 +55,7 @@ static uint64_t reserved_chunks(const struct engine *e) {
 static uint64_t row_efficiency(struct engine *e, enum profile p, uint32_t disks) {
     const struct geometry *g = &e->pool->super.geometry;
     struct segment fresh = {.shape = profile_shape(p, disks)};
-    uint32_t capacity = row_capacity(&e->table, &fresh, true);
+    uint32_t capacity = row_capacity(&e->table, &fresh, true, true);
     uint32_t tallest =
         MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
     uint32_t blocks = MIN(tallest * fresh.shape.data, g->chunk_blocks / 2); /* as row_capacity() */

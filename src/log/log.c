@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 
-enum { LOG_VERSION = 1, SETTLE_ATTEMPTS = 60 };
+enum { LOG_VERSION = 1, GATHER_BYTES = 16 << 10, SETTLE_ATTEMPTS = 60 };
 #define SETTLE_PAUSE_NS (250 * (uint64_t)NS_PER_MS)
 
 struct ring_slot { /* a row on a ring, oldest first */
@@ -226,6 +226,15 @@ static void row_send(struct log_row *row, uint32_t member) {
 
 /* ---- closing rows ---- */
 
+/* A row closes at once when none is under way. While one is, a few small entries (REFs, above all)
+ * wait for it to come back and share the next: on a rotating disk each row is a seek to the ring. */
+static bool log_may_close(const struct log *log) {
+    if (log->row_count == 0) {
+        return true;
+    }
+    return log->row_count < LOG_ROWS_IN_FLIGHT && log->open_bytes >= GATHER_BYTES;
+}
+
 static void *put_padded(uint8_t *at, const void *bytes, size_t count) {
     memcpy(at, bytes, count);
     memset(at + count, 0, round_up(count, 8) - count);
@@ -315,6 +324,7 @@ static size_t row_gather(struct log *log, struct list *ret_entries) {
             break;
         }
         bytes += entry_bytes(e);
+        log->open_bytes -= entry_bytes(e);
         list_remove(&e->link);
         list_append(ret_entries, &e->link);
     }
@@ -334,7 +344,7 @@ static size_t row_gather_bytes(const struct log *log) {
 }
 
 static void log_close_row(struct log *log) {
-    while (log->error == OK && !list_is_empty(&log->open) && log->row_count < LOG_ROWS_IN_FLIGHT) {
+    while (log->error == OK && !list_is_empty(&log->open) && log_may_close(log)) {
         uint32_t blocks = (uint32_t)div_round_up(row_gather_bytes(log), BLOCK_BYTES);
         uint32_t copies = copies_wanted(log);
         log->space_short = !log_has_room(log, blocks, copies);
@@ -584,6 +594,7 @@ void log_start(struct log *log, struct log_entry *entry) {
         return;
     }
     list_append(&log->open, &entry->link);
+    log->open_bytes += entry_bytes(entry);
     close_soon(log);
 }
 

@@ -23,14 +23,16 @@ static uint32_t header_blocks_for(uint32_t blocks, uint32_t runs) {
     return (uint32_t)div_round_up(header_bytes(blocks, runs), BLOCK_BYTES);
 }
 
-uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs) {
+uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs,
+                      bool movable) {
     const struct geometry *g = &table->pool->super.geometry;
     uint32_t remaining = g->chunk_blocks - s->used_blocks;
     /* Tall enough for a tree node and a header, however narrow the segment. */
     uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, s->shape.data));
     uint32_t total = MIN(height, remaining) * s->shape.data;
-    /* Half a chunk at most, so that a row can always be moved into a segment of one data column. */
-    total = MIN(total, g->chunk_blocks / 2);
+    if (movable) { /* half a chunk always fits into a segment of one data column */
+        total = MIN(total, g->chunk_blocks / 2);
+    }
     uint32_t header = header_blocks_for(MIN(total, (uint32_t)ROW_DATA_MAX),
                                         many_runs ? MIN(total, (uint32_t)ROW_DATA_MAX) : 1);
     return total <= header ? 0 : MIN(total - header, (uint32_t)ROW_DATA_MAX);

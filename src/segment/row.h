@@ -59,9 +59,11 @@ struct row {
     uint64_t generation;
 };
 
-/* Most data blocks of a new row in a segment with `remaining` free blocks a column and rows of at
- * most row_blocks, when the header must describe `runs` runs at worst a block each. 0: full. */
-uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs);
+/* Most data blocks of a new row in what is left of `s`, when the header must describe one run, or
+ * at worst a run a block. `movable`: no more than row_move() can place in any other segment,
+ * however narrow; for those who cannot do without the row. 0: full. */
+uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs,
+                      bool movable);
 
 /* Takes room for `blocks` data blocks and allocates memory; `pending` of the segment is raised
  * until row_free(). The caller fills runs[], vba[], crc[] and the blocks. ERR_NO_SPACE: does not
