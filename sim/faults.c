@@ -173,11 +173,11 @@ void faults_event(struct world *w) {
 }
 
 uint32_t faults_absent(struct world *w) {
-    /* The disks that had written all they were given when the power went, others not: if one of
-     * these is lost now, what was acknowledged must be on another. */
+    /* The disk that was the last to answer before the power went, while others were still writing:
+     * if it is lost now, what was acknowledged must be on another. */
     uint32_t ahead = w->ahead_at_cut;
     w->ahead_at_cut = 0;
-    if (!w->faults || !rng_chance(&w->rng, 1, ahead != 0 ? 4 : 12)) {
+    if (!w->faults || !rng_chance(&w->rng, 1, ahead != 0 ? 3 : 12)) {
         return 0;
     }
     int index = ahead != 0 ? victim_among(w, ahead) : victim(w);

@@ -162,12 +162,16 @@ static void crash_count(struct world *w) {
     env_sim_note(w->env, 4, "cut at stage \"%s\"", stage);
 }
 
+/* The disk that was the last to answer a durable write, if others were still at work. */
 static uint32_t ahead_now(const struct world *w) {
-    uint32_t ahead = 0, all = (1u << w->disk_count) - 1;
+    uint32_t first = 0, busy = 0;
     for (uint32_t i = 0; i < w->disk_count; i++) {
-        ahead |= sim_disk_outstanding(w->disks[i]) == 0 ? 1u << i : 0;
+        bool later =
+            sim_disk_last_durable_ns(w->disks[i]) > sim_disk_last_durable_ns(w->disks[first]);
+        first = later ? i : first;
+        busy |= sim_disk_outstanding(w->disks[i]) > 0 ? 1u << i : 0;
     }
-    return ahead == all ? 0 : ahead;
+    return (busy & ~(1u << first)) != 0 ? 1u << first : 0;
 }
 
 static void world_crashed(struct world *w) {

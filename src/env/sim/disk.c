@@ -79,6 +79,10 @@ uint32_t sim_disk_outstanding(const struct sim_disk *disk) {
     return count;
 }
 
+uint64_t sim_disk_last_durable_ns(const struct sim_disk *disk) {
+    return disk->last_durable_ns;
+}
+
 /* ---- handles ---- */
 
 static struct sim_handle *handle_of(const struct env_disk *base) {
@@ -308,6 +312,8 @@ static void io_take_effect(struct sim_io *sio) {
         content_check(sio);
         if (sio->result == OK) {
             write_lands(sio);
+            sio->disk->last_durable_ns =
+                sio->durable ? sio->disk->sim->now_ns : sio->disk->last_durable_ns;
         } else if (sio->result == ERR_IO) {
             write_fails(sio);
         }

@@ -151,7 +151,7 @@ struct sim_disk {
     uint64_t size_bytes;
     bool cache_on, lies, gone;
     uint64_t plugged; /* counts returns: handles of an earlier life stay dead */
-    uint64_t stalled_until_ns;
+    uint64_t stalled_until_ns, last_durable_ns;
     struct list handles;
     struct list outstanding, waiting, queue, flushes, room_waiters, parked;
     uint32_t admitted;

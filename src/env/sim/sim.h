@@ -102,7 +102,8 @@ void sim_disk_set_path(struct sim_disk *disk, const char *path); /* plugged in e
 const char *sim_disk_path(const struct sim_disk *disk);
 uint64_t sim_disk_size_bytes(const struct sim_disk *disk);
 
-uint32_t sim_disk_outstanding(const struct sim_disk *disk); /* I/Os that have not come back */
+uint32_t sim_disk_outstanding(const struct sim_disk *disk);     /* I/Os that have not come back */
+uint64_t sim_disk_last_durable_ns(const struct sim_disk *disk); /* a durable write was answered */
 
 /* ---- faults (faults.c) ---- */
 
