@@ -227,7 +227,8 @@ static void row_send(struct log_row *row, uint32_t member) {
 /* ---- closing rows ---- */
 
 /* A row closes at once when none is under way. While one is, a few small entries (REFs, above all)
- * wait for it to come back and share the next: on a rotating disk each row is a seek to the ring. */
+ * wait for it to come back and share the next: on a rotating disk each row is a seek to the ring.
+ */
 static bool log_may_close(const struct log *log) {
     if (log->row_count == 0) {
         return true;
