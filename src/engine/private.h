@@ -200,7 +200,8 @@ struct engine {
     struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
 
     /* requests */
-    uint32_t running;
+    uint32_t running;     /* requests at work: others wait in the queue for one of them to end */
+    uint32_t read_aheads; /* fibers that read ahead */
     struct volume_request *queue_head, *queue_tail;
     struct fiber_queue idle;          /* waits for running == 0 */
     struct fiber_queue space_waiters; /* writers waiting for a checkpoint */

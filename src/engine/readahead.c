@@ -43,7 +43,7 @@ static void ahead_fiber(void *arg) {
     job->stream->busy = false;
     job->v->users--;
     mem_free(job);
-    if (--e->running == 0) {
+    if (--e->read_aheads == 0) {
         fiber_queue_wake_all(&e->idle);
     }
 }
@@ -64,8 +64,8 @@ static void ahead_start(struct engine *e, struct volume *v, struct read_stream *
         .e = e, .v = v, .stream = s, .start = start, .count = (uint32_t)(end - start)};
     s->ahead = end;
     s->busy = true;
-    v->users++;   /* the volume stays while it is read */
-    e->running++; /* and so does the engine */
+    v->users++;       /* the volume stays while it is read */
+    e->read_aheads++; /* and so does the engine; it is no request, and takes no request's place */
     fiber_start(e->env, ahead_fiber, job);
 }
 
