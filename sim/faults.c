@@ -51,14 +51,13 @@ uint32_t faults_bad(struct world *w) {
     return bad;
 }
 
+/* Also volumes that were just deleted: requests to them may be on their way. */
 static void harm(struct world *w, uint32_t bad) {
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         struct world_volume *v = &w->volumes[i];
         bool created_degraded = v->created_bad != 0 && (bad & ~v->created_bad) != 0;
-        if (v->state != VOL_NONE &&
-            (created_degraded || (uint32_t)__builtin_popcount(bad) > profile_losses(v->profile))) {
-            v->harmed = true;
-        }
+        bool too_many = (uint32_t)__builtin_popcount(bad) > profile_losses(v->profile);
+        v->harmed |= created_degraded || too_many;
     }
 }
 
