@@ -195,7 +195,7 @@ static void judge_other(struct world *w, struct control *c) {
     /* A larger thick volume may not fit; deletions must always work (lessons: "Space"). */
     bool space = c->result == ERR_NO_SPACE &&
                  ((c->kind == CONTROL_VOLUME_RESIZE && v->thick) ||
-                  (c->kind == CONTROL_CONFIG_SET && workload_space_need(w) > 0.85));
+                  (c->kind == CONTROL_CONFIG_SET && workload_space_need(w) > 0.8));
     if (c->result != OK && !space) {
         world_fail(w, "%s %s: %s: %s", kind_names[c->kind], v == NULL ? "" : v->name,
                    error_name(c->result), c->err.text);

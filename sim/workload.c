@@ -19,7 +19,7 @@
 
 enum { VERIFY_DEPTH = 8, VERIFY_SECTORS = 512, COMPARE_SECTORS = 24, FAR_BYTES = 64 << 20 };
 
-static const double SPACE_FULL = 0.85;
+static const double SPACE_FULL = 0.8;
 static const uint64_t ANSWER_NS = 60 * NS_PER_S;
 
 /* ---- space ---- */
