@@ -40,7 +40,8 @@ struct env_task {
 
 /* Runs `task` from the loop, after what is already queued. A task is queued at most once at a
  * time. env_defer: this thread only. env_post: any thread, lock-free, wakes the loop if it sleeps;
- * tasks of one poster keep their order. */
+ * tasks of one poster keep their order. A loop is freed only after the threads that post to it have
+ * ended: one may still be inside env_post() when its task has already run. */
 void env_defer(struct env *env, struct env_task *task);
 void env_post(struct env *env, struct env_task *task);
 

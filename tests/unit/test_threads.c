@@ -142,7 +142,6 @@ static void threads_share_a_pool(void **state) {
     }
     for (int i = 0; i < CLIENTS; i++) {
         assert_int_equal(pthread_join(clients[i].thread, NULL), 0);
-        env_linux_free(clients[i].env);
         mem_free(clients[i].shadow);
         assert_int_equal(clients[i].errors, 0);
         assert_int_equal(clients[i].differences, 0);
@@ -150,6 +149,9 @@ static void threads_share_a_pool(void **state) {
     fiber_call(s.env, take_down, &s);
     must_succeed(&s);
     assert_int_equal(pthread_join(engine, NULL), 0);
+    for (int i = 0; i < CLIENTS; i++) { /* not before the engine, which posts to them, has ended */
+        env_linux_free(clients[i].env);
+    }
     env_linux_free(s.env);
 }
 
