@@ -191,6 +191,7 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
     a->log = (struct log_entry){.type = RECORD_SEGMENT,
                                 .header = &a->record,
                                 .header_bytes = sizeof(a->record),
+                                .patient = true,
                                 .apply = nothing_apply};
     s->announced = true;
     log_start(e->log, &a->log);
@@ -304,12 +305,15 @@ static int ref_log(struct engine *e, struct volume *v, uint64_t block, const str
     struct write_entry w = {.log = {.type = RECORD_REF,
                                     .header = ref,
                                     .header_bytes = (uint16_t)bytes,
+                                    .patient = true,
                                     .apply = ref_apply},
                             .v = v,
                             .record.ref = ref,
                             .row = placed,
                             .charge = *charge};
-    int err = log_append(e->log, &w.log);
+    log_start(e->log, &w.log);
+    log_expect(e->log, -1);
+    int err = log_wait(e->log, &w.log);
     int announced = log_wait(e->log, &a.log);
     *charge = w.charge; /* cleared if it was applied */
     placed_row_unref(placed);
@@ -331,6 +335,7 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
         e->admitted_bytes -= charge.bytes;
         charge.bytes = 0;
+        log_expect(e->log, 1);
     }
     if (err == OK && SABOTAGE(ref_before_row)) {
         err = ref_log(e, v, block, row, &charge);
@@ -343,12 +348,11 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (err == OK) {
             err = ref_log(e, v, block, row, &charge);
             *ret_done = row->blocks;
-        } else if (err ==
-                   ERR_NO_SPACE) { /* a disk was lost, and nowhere else is a chunk to spare */
-            *ret_done = 0;
-            err = OK;
+        } else {
+            log_expect(e->log, -1);
         }
-    } else if (err == ERR_NO_SPACE) {
+    }
+    if (err == ERR_NO_SPACE) { /* or a disk was lost, and nowhere else is a chunk to spare */
         *ret_done = 0;
         err = OK;
     }
