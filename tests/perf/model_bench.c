@@ -41,6 +41,7 @@ struct model {
     const char *tests;
     uint64_t real_dirty_bytes, leaves_lun_bytes;
     bool json, measuring;
+    FILE *trace; /* every I/O while something is measured */
     struct env *env;
     struct mem_scope scope;
     struct engine *engine;
@@ -95,6 +96,13 @@ static void stages_print(const struct stages *s) {
                s->longest_ns[i] / NS_PER_MS);
     }
     printf("\n");
+}
+
+static void trace_line(void *ctx, const char *line) {
+    struct model *m = ctx;
+    if (m->trace != NULL && m->measuring) {
+        (void)fprintf(m->trace, "%s\n", line);
+    }
 }
 
 static void model_run(struct model *m, void (*fn)(void *arg)) {
@@ -184,6 +192,10 @@ static void reimport(struct model *m) {
 
 static void birth(struct model *m, const char *disk, uint64_t disk_bytes) {
     struct env_sim_options options = {.seed = 1};
+    if (m->trace != NULL) {
+        options.trace = trace_line;
+        options.trace_owner = m;
+    }
     m->env = env_sim_new(&options);
     mem_scope_init(&m->scope);
     for (uint32_t i = 0; i < DISKS; i++) {
@@ -377,17 +389,16 @@ static void leaves(struct model *m) {
 static const char usage[] =
     "model_bench [--factor N] [--seconds VIRTUAL] [--dirty REAL_SIZE] [--leaves-lun SIZE] "
     "[--json]\n"
+    "            [--trace FILE]\n"
     "            [--tests all|seqread,seqwrite,randwrite1,randwrite32,randwrite32cold,import,"
     "leaves]\n";
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {{"factor", required_argument, NULL, 'f'},
-                                            {"seconds", required_argument, NULL, 's'},
-                                            {"dirty", required_argument, NULL, 'd'},
-                                            {"tests", required_argument, NULL, 't'},
-                                            {"leaves-lun", required_argument, NULL, 'l'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"factor", required_argument, NULL, 'f'},     {"seconds", required_argument, NULL, 's'},
+        {"dirty", required_argument, NULL, 'd'},      {"tests", required_argument, NULL, 't'},
+        {"leaves-lun", required_argument, NULL, 'l'}, {"json", no_argument, NULL, 'j'},
+        {"trace", required_argument, NULL, 'T'},      {NULL, 0, NULL, 0}};
     struct model *m = MEM_NEW(struct model);
     m->factor = 256;
     m->seconds = 600;
@@ -414,6 +425,10 @@ int main(int argc, char **argv) {
         case 't':
             m->tests = optarg;
             break;
+        case 'T':
+            m->trace = fopen(optarg, "w");
+            good = m->trace != NULL && good;
+            break;
         case 'j':
             m->json = true;
             break;
@@ -432,6 +447,9 @@ int main(int argc, char **argv) {
         leaves(m);
     }
     int status = m->status;
+    if (m->trace != NULL && fclose(m->trace) != 0) {
+        die("the trace", "it cannot be written");
+    }
     mem_free(m->result);
     mem_free(m);
     return status;
