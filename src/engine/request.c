@@ -213,6 +213,27 @@ static uint32_t ref_least_blocks(struct engine *e, const struct volume *v) {
     return MAX(2u, MIN(stripe, fresh / 2));
 }
 
+/* Whether the end of a segment, with room for fewer than the `count` blocks that are left of a
+ * write, is given up: where it would be a short row; or where the blocks that do not fit would be
+ * too few for a row of their own, and take one more turn of the log, if it is an eighth of the
+ * segment at most and chunks are plenty. */
+static bool segment_rest_is_small(struct engine *e, const struct volume *v, const struct segment *s,
+                                  uint32_t room, uint32_t count) {
+    const struct segment_table *t = &e->table;
+    uint32_t least = ref_least_blocks(e, v);
+    uint64_t data_blocks = (uint64_t)e->pool->super.geometry.chunk_blocks * s->shape.data;
+    if (room < least || count - room >= least || room > data_blocks / 8) {
+        return room < least;
+    }
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        uint32_t disk = s->column[c].disk;
+        if (t->chunk_free[disk] < t->chunk_count[disk] / 4) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A row with room for up to `count` blocks, filled from the content, not yet written. */
 static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                      const struct content *content, uint64_t at, struct row **ret_row) {
@@ -225,8 +246,8 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
             return err;
         }
         uint32_t room = row_capacity(&e->table, s, false, false);
-        if (room < MIN(count, ref_least_blocks(e, v)) && s->used_blocks > 0) {
-            segment_seal(&e->table, s); /* its rest is too small */
+        if (room < count && s->used_blocks > 0 && segment_rest_is_small(e, v, s, room, count)) {
+            segment_seal(&e->table, s);
             err = ERR_NO_SPACE;
             continue;
         }

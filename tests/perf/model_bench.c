@@ -7,7 +7,9 @@
  * the fraction of the stroke, rotation and transfer stay as they are (src/env/sim/rotation.c). So
  * what a checkpoint writes for each block stays the same, but the fixed times of a checkpoint (a
  * few rotations for superblocks) come `factor` times as often: figures at a smaller factor are
- * nearer to the truth, and if two factors agree the fixed times do not matter.
+ * nearer to the truth, and if two factors agree the fixed times do not matter. Checkpoints that are
+ * due by time alone come every 2 s: by the scale it would be 30 s divided by the factor; at 30 s a
+ * sequential writer would be through half of a small LUN before the first chunk returns.
  *
  * Content is zeroes, which the simulated disks need not store; it is checksummed, logged and
  * protected like any other. */
@@ -23,7 +25,7 @@
 #include "env/sim/sim.h"
 #include "load.h"
 
-enum { DISKS = 6, REAL_CHUNK_BYTES = 64 << 20, REAL_RING_BYTES = 512 << 20 };
+enum { DISKS = 6, REAL_CHUNK_BYTES = 64 << 20, REAL_RING_BYTES = 512 << 20, CHECKPOINT_MS = 2000 };
 static const uint64_t real_lun_bytes = 1ull << 40, real_cache_bytes = 1ull << 30;
 
 enum { STAGES_MAX = 16 };
@@ -324,7 +326,8 @@ static void rotating(struct model *m) {
     m->lun_bytes = real_lun_bytes / f;
     m->limits = (struct engine_limits){.read_cache_bytes = real_cache_bytes / f,
                                        .node_cache_bytes = m->lun_bytes / 64,
-                                       .dirty_bytes = m->real_dirty_bytes / f};
+                                       .dirty_bytes = m->real_dirty_bytes / f,
+                                       .checkpoint_ms = CHECKPOINT_MS};
     m->profile = PROFILE_RAID5;
     /* Half full: twice the LUN and its parity, on six disks. */
     birth(m, "hdd", round_up(m->lun_bytes * 2 / (DISKS - 1), BLOCK_BYTES));
