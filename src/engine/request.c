@@ -234,6 +234,35 @@ static bool segment_rest_is_small(struct engine *e, const struct volume *v, cons
     return true;
 }
 
+/* Copies and checksums the blocks, each in one pass if it lies in one piece. */
+static void row_take_content(struct row *row, uint64_t vba, const struct iovec *iov, uint32_t n) {
+    size_t within = 0;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < row->blocks; i++) {
+        uint8_t *to = row_block(row, i);
+        row->vba[i] = vba + i;
+        for (size_t have = 0; have < BLOCK_BYTES;) {
+            ASSERT_LT(at, n);
+            const uint8_t *from = (const uint8_t *)iov[at].iov_base + within;
+            size_t bytes = MIN(iov[at].iov_len - within, BLOCK_BYTES - have);
+            if (bytes == BLOCK_BYTES) {
+                row->crc[i] = crc32c_seeded_copy(vba + i, to, from, BLOCK_BYTES, false);
+            } else {
+                memcpy(to + have, from, bytes);
+            }
+            have += bytes;
+            within += bytes;
+            if (have == BLOCK_BYTES && bytes < BLOCK_BYTES) {
+                row->crc[i] = crc32c_seeded(vba + i, to, BLOCK_BYTES);
+            }
+            if (within == iov[at].iov_len) {
+                within = 0;
+                at++;
+            }
+        }
+    }
+}
+
 /* A row with room for up to `count` blocks, filled from the content, not yet written. */
 static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                      const struct content *content, uint64_t at, struct row **ret_row) {
@@ -268,16 +297,8 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
     struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
     uint32_t n = content_slice(content, at, (uint64_t)row->blocks * BLOCK_BYTES, iov,
                                content->iov_count + 1);
-    uint8_t *to = row_block(row, 0);
-    for (uint32_t i = 0; i < n; i++) {
-        memcpy(to, iov[i].iov_base, iov[i].iov_len);
-        to += iov[i].iov_len;
-    }
+    row_take_content(row, vba, iov, n);
     mem_free(iov);
-    for (uint32_t i = 0; i < row->blocks; i++) {
-        row->vba[i] = vba + i;
-        row->crc[i] = crc32c_seeded(vba + i, row_block(row, i), BLOCK_BYTES);
-    }
     row_finish(row);
     *ret_row = row;
     return OK;
