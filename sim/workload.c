@@ -70,16 +70,21 @@ static double space_reserve(struct world *w) {
     return chunks == 0 ? 1 : MAX(0.12, (double)kept / (double)chunks + 0.06);
 }
 
-/* Of the blocks of a chunk, the part that is data: rows have headers, and are as tall as the
- * geometry (and a tree node) wants. */
+/* Of the blocks of a chunk, the part that is data at worst: rows have headers and are as tall as
+ * the geometry (and a tree node) wants, and what is left of a run of `n` blocks is not divided. */
 static double data_part(const struct world *w, struct shape shape) {
     const struct geometry *g = &w->geometry;
     uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, shape.data));
-    uint32_t most = MIN(g->chunk_blocks / 2, 256u);
-    uint32_t blocks = MIN(height * shape.data, most);
-    double header = (double)div_round_up(64 + 36 * blocks, BLOCK_BYTES);
-    return ((double)blocks - header) / (double)blocks * (g->chunk_blocks / height * height) /
-           g->chunk_blocks;
+    uint32_t half = MIN(g->chunk_blocks / 2, 256u), most = MIN(height * shape.data, half);
+    uint32_t capacity = most - (uint32_t)div_round_up(64 + 36 * most, BLOCK_BYTES);
+    double least = 1;
+    for (uint32_t n = 1; n <= capacity; n++) {
+        uint32_t blocks = capacity / n * n;
+        uint32_t header = (uint32_t)div_round_up(64 + 36 * blocks, BLOCK_BYTES);
+        uint32_t rows = g->chunk_blocks / (uint32_t)div_round_up(blocks + header, shape.data);
+        least = MIN(least, (double)(rows * blocks) / (g->chunk_blocks * shape.data));
+    }
+    return least;
 }
 
 /* Relative to what may be sold: 1 is when the pool must be full. */
@@ -582,6 +587,9 @@ enum phase_kind {
 static struct phase draw_phase(struct world *w) {
     struct rng *rng = &w->rng;
     enum phase_kind kind = (enum phase_kind)rng_below(rng, PHASES);
+    if (w->cramped && rng_chance(rng, 1, 2)) {
+        kind = PHASE_FILL;
+    }
     struct phase p = {
         .volume = rng_chance(rng, 1, 2) ? NULL : live_volume(w, NULL),
         .weights = {[OP_READ] = 30,

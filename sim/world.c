@@ -47,6 +47,14 @@ static void draw_geometry(struct world *w) {
     w->geometry.ring_blocks = (uint32_t)rng_between(rng, 1, rng_chance(rng, 1, 3) ? 4 : 20) * 64;
 }
 
+/* Some worlds are cramped: rows so small that headers and nodes take much of them, few disks, full
+ * nearly all the time, and disks are lost even so. */
+static void draw_cramped(struct world *w) {
+    static const uint32_t chunks[] = {32, 48, 64};
+    w->geometry.chunk_blocks = chunks[rng_below(&w->rng, ARRAY_COUNT(chunks))];
+    w->geometry.row_blocks = rng_chance(&w->rng, 2, 3) ? 4 : 8;
+}
+
 static void draw_limits(struct world *w) {
     struct rng *rng = &w->rng;
     w->limits = (struct engine_limits){
@@ -64,6 +72,9 @@ static void draw_disks(struct world *w) {
     w->disk_count = (uint32_t)rng_between(rng, 1, WORLD_DISKS_MAX);
     if (w->disk_count == 1 && rng_chance(rng, 2, 3)) {
         w->disk_count = (uint32_t)rng_between(rng, 3, 6);
+    }
+    if (w->cramped) {
+        w->disk_count = (uint32_t)rng_between(rng, 1, 5);
     }
     bool alike = rng_chance(rng, 1, 2);
     /* Few disks need more each, for what the engine keeps for itself. */
@@ -108,6 +119,13 @@ static void trace_line(void *owner, const char *line) {
     printf("%s\n", line);
 }
 
+/* Drawn apart, so that it changes nothing for the others. */
+static bool seed_is_cramped(uint64_t seed) {
+    struct rng rng;
+    rng_init(&rng, seed ^ 0x6372616d706564u);
+    return rng_chance(&rng, 1, 10);
+}
+
 static void world_draw(struct world *w) {
     rng_init(&w->rng, w->options.seed ^ 0x686f6c6466617374u);
     struct env_sim_options options = {.seed = w->options.seed};
@@ -119,7 +137,11 @@ static void world_draw(struct world *w) {
     oracle_init(&w->oracle);
     draw_geometry(w);
     draw_limits(w);
-    w->large = rng_chance(&w->rng, 1, 40);
+    w->large = rng_chance(&w->rng, 1, 40) && !w->options.cramped;
+    w->cramped = !w->large && (w->options.cramped || seed_is_cramped(w->options.seed));
+    if (w->cramped) {
+        draw_cramped(w);
+    }
     if (w->large) {
         draw_large(w);
     } else {
@@ -546,6 +568,7 @@ void world_run(const struct world_options *options, struct world_result *ret_res
     w->result = ret_result;
     world_draw(w);
     world_count(w, STAT_worlds, 1);
+    world_count(w, STAT_worlds_cramped, w->cramped);
     if (world_create_pool(w)) {
         world_serve(w);
         if (world_goes_on(w)) {

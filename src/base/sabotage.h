@@ -24,7 +24,8 @@
     X(ring_overrun, "the log does not look where its oldest needed row is")                        \
     X(cleaner_drops_block, "the cleaner leaves out the last live block of a run")                  \
     X(witness_ignored, "an import does not ask the witness")                                       \
-    X(admission_off, "writes are admitted whatever the space left")
+    X(admission_off, "writes are admitted whatever the space left")                                \
+    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
 
 #ifdef HOLDFAST_SABOTAGE
 enum sabotage {

@@ -301,13 +301,14 @@ static bool every_node(void *ctx, const struct tree_ptr_phys *ptr) {
     return true;
 }
 
-/* Every node of the map at a new place: after the number of copies was raised. */
-static int rewrite_map(struct engine *e, struct tree_root_phys *root) {
+/* Nodes of the map at new places: every one after the number of copies was raised or a disk was
+ * lost, otherwise those in segments that are to be emptied. */
+static int rewrite_map(struct engine *e, bool all, struct tree_root_phys *root) {
     struct tree_root_phys before = e->map_tree.root;
     e->map_tree.root = *root;
-    int err = tree_rewrite(&e->map_tree, every_node, NULL, root);
+    int err = tree_rewrite(&e->map_tree, all ? every_node : meta_must_move, e, root);
     e->map_tree.root = before;
-    e->rewrite_map = err != OK;
+    e->rewrite_map &= !all || err != OK;
     return err;
 }
 
@@ -590,8 +591,8 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     e->catalog_dirty = false;
     e->stage = "checkpoint: map";
     err = merge_map(e, &roots.map);
-    if (err == OK && e->rewrite_map) {
-        err = rewrite_map(e, &roots.map);
+    if (err == OK && (meta_clean(e) || e->rewrite_map)) {
+        err = rewrite_map(e, e->rewrite_map, &roots.map);
     }
     if (err == OK && SABOTAGE(super_before_rows)) {
         err = commit(e, &roots, log_start, flags);
@@ -649,7 +650,7 @@ void checkpoint_want(struct engine *e) {
     fiber_queue_wake_all(&e->work);
 }
 
-static bool is_dirty(const struct engine *e) {
+bool checkpoint_is_due(const struct engine *e) {
     if (e->catalog_dirty) {
         return true;
     }
@@ -679,7 +680,7 @@ void checkpoint_loop(void *arg) {
             break;
         }
         bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;
-        if (due && !is_dirty(e)) {
+        if (due && !checkpoint_is_due(e)) {
             e->last_checkpoint_ns = env_now_ns(e->env);
             due = false;
         }

@@ -576,6 +576,7 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
         .read_ahead_blocks = e->read_ahead_blocks,
+        .degraded_segments = e->degraded_segments,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);

@@ -139,6 +139,7 @@ struct engine_counters {
     uint64_t reconstructed_one, reconstructed_two;
     uint64_t cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
+    uint64_t degraded_segments;        /* opened with less than the disks in sync could give */
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */
     uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
 };

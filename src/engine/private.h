@@ -243,14 +243,20 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    uint64_t full_since; /* checkpoints when the cleaner could make no room for a write; 0: never */
     uint32_t ref_keep_free; /* chunks of each disk that long writes leave to checkpoints */
-    uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
+    /* What a checkpoint may need besides the rows of data. */
+    uint64_t meta_blocks;               /* live */
+    uint32_t meta_keep, keep_segments;  /* segments: for all metadata; for all */
+    uint64_t keep_nodes[PROFILE_COUNT]; /* blocks, by the profile they are stored in */
+    uint32_t profiles_in_use;           /* mask */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
     uint64_t bytes_rows, bytes_meta;
+    uint64_t degraded_segments; /* opened with less than the disks in sync could give */
     char expelled_why[POOL_DISKS_MAX][96];
 };
 
@@ -287,6 +293,12 @@ void meta_direct(const struct engine *e, const struct meta_object *object, const
                  uint32_t length_bytes, struct direct_phys *ret_direct);
 void meta_store_init(struct engine *e);
 void meta_free_direct(struct engine *e, const struct direct_phys *direct);
+/* Metadata segments that may be sparse, besides as many as metadata needs: see meta_clean(). */
+enum { META_SPARSE_SEGMENTS = 3 };
+/* Marks metadata segments to be emptied when too many are sparse: true if the map's nodes in them
+ * must be written again (tree_rewrite() with meta_must_move()). */
+bool meta_clean(struct engine *e);
+bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr);
 /* Table pages, catalog and directory of a checkpoint; fills in roots. Parks. */
 HF_MUST_CHECK int meta_write_tables(struct engine *e, struct roots_phys *roots);
 /* After the number of metadata copies was raised: everything is written again, in a checkpoint. */
@@ -315,14 +327,15 @@ struct charge {
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
-uint64_t space_free_blocks(struct engine *e, enum profile profile);
 uint64_t space_used_share(const struct engine *e, bool with_dirty);
 HF_MUST_CHECK int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks);
+enum profile meta_profile(const struct engine *e); /* whose shape metadata segments have */
 uint64_t volume_promised_blocks(const struct volume *v);
 
 /* checkpoint.c */
 void checkpoint_want(struct engine *e);
-void checkpoint_loop(void *engine); /* a fiber */
+bool checkpoint_is_due(const struct engine *e); /* there is something to write or to free */
+void checkpoint_loop(void *engine);             /* a fiber */
 HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
