@@ -675,7 +675,7 @@ static void phase_events(struct world *w, const struct phase *p) {
     if (!w->control.active && rng_chance(&w->rng, 1, 60)) {
         control_event(w);
     }
-    if (w->faults && rng_chance(&w->rng, 1, 150)) {
+    if (w->faults && rng_chance(&w->rng, 1, w->cramped ? 80 : 150)) {
         faults_event(w);
     }
     if (rng_chance(&w->rng, 1, 700)) {

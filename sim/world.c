@@ -84,7 +84,8 @@ static void draw_disks(struct world *w) {
         char path[16];
         (void)snprintf(path, sizeof(path), "slot%u", i);
         uint64_t fixed = layout_chunk_start(&w->geometry) + TAIL_BLOCKS;
-        uint64_t mine = alike ? chunks : rng_between(rng, chunks * 2 / 3, chunks * 3 / 2);
+        uint64_t least = w->cramped ? chunks / 3 : chunks * 2 / 3;
+        uint64_t mine = alike ? chunks : rng_between(rng, least, chunks * 3 / 2);
         struct sim_disk_options options = {
             .model = alike ? model : models[rng_below(rng, ARRAY_COUNT(models))],
             .path = path,

@@ -25,7 +25,8 @@
     X(cleaner_drops_block, "the cleaner leaves out the last live block of a run")                  \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
-    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
+    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \
+    X(degraded_never, "no segment is written degraded, and checkpoints find no space instead")
 
 #ifdef HOLDFAST_SABOTAGE
 enum sabotage {

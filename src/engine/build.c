@@ -43,15 +43,19 @@ static void seal_if_disk_lost(struct engine *e, const struct segment *s) {
     }
 }
 
-/* The protection that is wanted, or, when no segment with that can be had and a checkpoint cannot
- * do without one (keep_free is 0), what the older segments still have since members are missing. */
+/* The protection that is wanted; or, for a checkpoint (keep_free is 0) that cannot have it, what
+ * the older segments still have since members are missing: as if those were there, without their
+ * columns. */
 static struct shape stream_shape(const struct engine *e, enum segment_kind kind,
                                  enum profile profile, uint32_t keep_free) {
     if (kind == SEGMENT_META) {
         profile = meta_profile(e);
     }
-    struct shape shape = segment_shape(&e->table, profile, keep_free, profile_losses(profile));
-    return shape.data > 0 || keep_free > 0
+    struct shape shape = {0};
+    if (!e->short_of_space || keep_free > 0 || SABOTAGE(degraded_never)) {
+        shape = segment_shape(&e->table, profile, keep_free, profile_losses(profile));
+    }
+    return shape.data > 0 || keep_free > 0 || SABOTAGE(degraded_never)
                ? shape
                : segment_shape(&e->table, profile, 0, segment_losses_least(&e->table, profile));
 }

@@ -575,6 +575,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     freeze(e);
     e->job_error = OK;
     e->meta_error = OK;
+    e->short_of_space = space_is_short(e);
     int err = merge_volumes(e, volumes);
     if (err != OK) {
         return err;

@@ -33,8 +33,9 @@ struct cleaning {
 };
 
 /* What is missing on each disk: a part of what the pool keeps unsold should be free chunks, on
- * every disk, because a segment needs chunks on several. Returns the sum. */
-static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
+ * every disk, because a segment needs chunks on several. Returns the sum. Urgent: writers will
+ * wait. */
+static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted, bool *ret_urgent) {
     uint64_t sum = 0;
     uint32_t returning[POOL_DISKS_MAX] = {0};
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -53,6 +54,7 @@ static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
         uint64_t target = MIN(MAX(unsold * 6 / 10, asked), unsold * 9 / 10);
         uint64_t have = e->table.chunk_free[m] + returning[m];
         target = MAX(target, (uint64_t)2);
+        *ret_urgent |= pool_member_in_sync(e->pool, m) && have < asked;
         ret_wanted[m] =
             pool_member_in_sync(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
         sum += ret_wanted[m];
@@ -87,7 +89,7 @@ static uint32_t segment_chunks(const struct engine *e, const struct segment *s) 
 
 /* Chooses victims of one profile; the chunks they yield net, 0: not worth it. */
 static uint64_t choose_victims(struct engine *e, enum profile p, const uint32_t *wanted_on,
-                               uint64_t wanted, struct cleaning *c) {
+                               uint64_t wanted, bool urgent, struct cleaning *c) {
     struct segment **candidates = MEM_NEW_ARRAY(struct segment *, e->table.slot_count + 1);
     uint32_t count = 0;
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -106,6 +108,10 @@ static uint64_t choose_victims(struct engine *e, enum profile p, const uint32_t 
     uint64_t live = 0, chunks = 0, net = 0, best_net = 0;
     c->count = 0;
     for (uint32_t i = 0; i < count && i < VICTIMS_MAX && yield > 0; i++) {
+        uint64_t moved = (uint64_t)candidates[i]->live_blocks * shape.data;
+        if (!urgent && moved * 4 > yield * 3 * candidates[i]->shape.data) {
+            break; /* much work for little */
+        }
         live += candidates[i]->live_blocks;
         chunks += segment_chunks(e, candidates[i]);
         if (live > budget) {
@@ -284,10 +290,11 @@ static void reader_fiber(void *arg) {
 
 int cleaner_run(struct engine *e) {
     uint32_t wanted_on[POOL_DISKS_MAX];
-    uint64_t wanted = chunks_wanted(e, wanted_on);
+    bool urgent = false;
+    uint64_t wanted = chunks_wanted(e, wanted_on, &urgent);
     for (int p = 0; p < PROFILE_COUNT && wanted > 0; p++) {
         struct cleaning c = {.e = e};
-        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, &c);
+        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, urgent, &c);
         if (net == 0) {
             continue;
         }

@@ -243,6 +243,7 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    bool short_of_space; /* the running checkpoint writes segments degraded */
     uint64_t full_since; /* checkpoints when the cleaner could make no room for a write; 0: never */
     uint32_t ref_keep_free; /* chunks of each disk that long writes leave to checkpoints */
     /* What a checkpoint may need besides the rows of data. */
@@ -327,6 +328,8 @@ struct charge {
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
+/* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
+bool space_is_short(const struct engine *e);
 uint64_t space_used_share(const struct engine *e, bool with_dirty);
 HF_MUST_CHECK int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks);
 enum profile meta_profile(const struct engine *e); /* whose shape metadata segments have */

@@ -265,7 +265,7 @@ static int ref_write_row(struct engine *e, struct volume *v, struct row *row) {
     enum profile p = (enum profile)v->phys.profile;
     int err = row_write(row, true);
     for (int moves = 0; err == ERR_IO && moves < 8; moves++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 0, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 1, &err);
         err = s == NULL ? err : row_move(row, s);
         if (err == ERR_NO_SPACE && s != NULL) {
             segment_seal(&e->table, s);
@@ -362,11 +362,11 @@ static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint6
                        const struct content *content) {
     uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
     uint32_t ref_least = ref_least_blocks(e, v);
-    uint32_t inline_most = MIN(inline_max, ref_least);
     int err = OK;
     for (uint64_t done = 0; done < count && err == OK;) {
-        uint32_t n = 0;
+        uint32_t n = 0, inline_most = MIN(inline_max, ref_least);
         if (count - done >= ref_least) {
+            inline_most = inline_max; /* all at once: each piece may have to wait for space */
             err = write_ref(e, v, block + done, (uint32_t)MIN(count - done, (uint64_t)ROW_DATA_MAX),
                             content, done * BLOCK_BYTES, &n);
         }

@@ -14,7 +14,8 @@
  *
  * What is free are chunks. They must hold what a checkpoint writes before it frees anything: the
  * rows of what is dirty, and besides, whatever is admitted, what a checkpoint that only frees may
- * have to write (keep_take()): all nodes and all metadata once, and a segment for the cleaner.
+ * have to write (room_holds()): all nodes and all metadata once, and a segment for the cleaner. And
+ * they must still do so when disks are lost, in the protection that older segments then have.
  *
  * When the worst case would pass the limit, or chunks are few, the writer first waits for a
  * checkpoint, which turns guesses into facts and cleans; then, near the end, it looks up which of
@@ -75,23 +76,8 @@ static uint32_t meta_segments(const struct engine *e, uint64_t live_blocks) {
     return (uint32_t)div_round_up((live_blocks + growth) * 5 / 4, g->chunk_blocks) + 1;
 }
 
-/* False: there is less room than that. */
-static bool keep_take(const struct engine *e, struct segment_room *room) {
-    if (SABOTAGE(reserve_sold)) {
-        return true;
-    }
-    bool fits = segment_room_take_segments(room, meta_profile(e), e->meta_keep);
-    for (int p = 0; p < PROFILE_COUNT; p++) {
-        if ((e->profiles_in_use >> p & 1) != 0) {
-            uint64_t nodes = e->keep_nodes[p];
-            fits = fits && segment_room_take_segments(room, (enum profile)p, 2) &&
-                   segment_room_take(room, (enum profile)p, nodes) == nodes;
-        }
-    }
-    return fits;
-}
-
-/* The same as segments, at most: for a quick answer, and for the cleaner, who makes this free. */
+/* Segments for that, and for all nodes and the cleaner, at most: for a quick answer, and for the
+ * cleaner, who makes this free. */
 static uint32_t keep_segments(const struct engine *e) {
     uint64_t segments = e->meta_keep;
     uint64_t each = MAX(1u, e->pool->super.geometry.chunk_blocks * e->table.density[1] / 1024);
@@ -210,8 +196,25 @@ static uint64_t unwritten_blocks(const struct engine *e, enum profile p) {
     return MIN(blocks, dirty_total_bytes(e) / BLOCK_BYTES);
 }
 
-static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t count) {
-    struct segment_room room = segment_room_free(&e->table, 0);
+/* Whether a checkpoint finds room for all metadata, all nodes, all that is dirty and `count` blocks
+ * of `p` more; with `cleaning`, for a segment a profile that the cleaner fills, too. */
+static bool room_holds(const struct engine *e, struct segment_room room, enum profile p,
+                       uint64_t count, bool cleaning) {
+    bool fits = segment_room_take_segments(&room, meta_profile(e), e->meta_keep);
+    for (int i = 0; i < PROFILE_COUNT && fits; i++) {
+        bool in_use = (e->profiles_in_use >> i & 1) != 0 && !SABOTAGE(reserve_sold);
+        uint64_t blocks = unwritten_blocks(e, (enum profile)i) + (i == (int)p ? count : 0);
+        blocks = in_use ? MAX(blocks + e->keep_nodes[i], (uint64_t)1) : blocks;
+        fits = segment_room_take(&room, (enum profile)i, blocks) == blocks &&
+               segment_room_take_segments(&room, (enum profile)i, in_use && cleaning);
+    }
+    return fits;
+}
+
+/* In full protection now, and somehow if all disks go that may. */
+static bool chunks_have_room(const struct engine *e, const struct volume *v, uint64_t count) {
+    enum profile p = (enum profile)v->phys.profile;
+    struct segment_room room = segment_room_free(&e->table, 0), after = room;
     uint32_t least = UINT32_MAX, chunk = e->pool->super.geometry.chunk_blocks;
     for (uint32_t i = 0; i < room.count; i++) {
         least = MIN(least, room.chunks[i]);
@@ -222,13 +225,14 @@ static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t 
     if (e->keep_segments + PROFILE_COUNT + unwritten / each <= least && room.count > 0) {
         return true;
     }
-    bool fits = keep_take(e, &room);
-    for (int p = 0; p < PROFILE_COUNT && fits; p++) {
-        uint64_t blocks = unwritten_blocks(e, (enum profile)p);
-        blocks += p == v->phys.profile ? count : 0;
-        fits = segment_room_take(&room, (enum profile)p, blocks) == blocks;
-    }
-    return fits;
+    uint32_t missing = e->pool->super.member_count - pool_in_sync_count(e->pool);
+    after.lost = missing;
+    segment_room_lose(&after, segment_losses_least(&e->table, meta_profile(e)));
+    return room_holds(e, room, p, count, true) && room_holds(e, after, p, count, false);
+}
+
+bool space_is_short(const struct engine *e) {
+    return !room_holds(e, segment_room_free(&e->table, 0), PROFILE_COUNT, 0, false);
 }
 
 static int wait_for_checkpoint(struct engine *e) {

@@ -46,5 +46,8 @@ static inline uint32_t shape_losses(struct shape shape) {
  * than the profile needs, the best that can be had (never less than one copy on one disk): the
  * caller marks such a segment degraded. disks ≥ 1. */
 struct shape profile_shape(enum profile profile, uint32_t disks);
+/* The same as if so many more columns were missing that only `losses` more can be borne: as much
+ * data on fewer disks. */
+struct shape profile_shape_for(enum profile profile, uint32_t disks, uint32_t losses);
 
 #endif

@@ -24,6 +24,17 @@ struct segment_room segment_room_free(const struct segment_table *table, uint32_
     return room;
 }
 
+void segment_room_lose(struct segment_room *room, uint32_t disks) {
+    for (; disks > 0 && room->count > 1; disks--) {
+        uint32_t most = 0;
+        for (uint32_t i = 1; i < room->count; i++) {
+            most = room->chunks[i] > room->chunks[most] ? i : most;
+        }
+        room->chunks[most] = room->chunks[--room->count];
+        room->lost++;
+    }
+}
+
 /* Takes segments of one shape from the disks with most room, several at a time where there is
  * plenty, but no more than `segments`, and no more than `blocks` need. Returns how many: 0 when
  * there is no room for one. */
@@ -36,8 +47,10 @@ static uint64_t take_step(struct segment_room *room, enum profile profile, uint6
     if (with_room == 0 || segments == 0 || blocks == 0) {
         return 0;
     }
-    struct shape shape = profile_shape(profile, with_room);
-    if (shape_losses(shape) < MIN(profile_losses(profile), room->count - 1)) {
+    uint32_t losses = profile_losses(profile);
+    losses = losses > room->lost ? losses - room->lost : 0;
+    struct shape shape = profile_shape_for(profile, with_room, losses);
+    if (shape_losses(shape) < MIN(losses, room->count - 1)) {
         return 0;
     }
     uint32_t chosen[SEGMENT_COLUMNS_MAX], columns = shape_columns(shape);

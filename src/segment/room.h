@@ -13,13 +13,18 @@ struct segment_room {
     const struct segment_table *table;
     uint32_t chunks[POOL_DISKS_MAX]; /* of the in-sync members, in no order */
     uint32_t count;
+    uint32_t lost; /* so many losses less must segments bear: see segment_room_lose() */
 };
 
 /* All chunks of the in-sync members; or the free ones, without `keep_free` of each disk. */
 struct segment_room segment_room_all(const struct segment_table *table);
 struct segment_room segment_room_free(const struct segment_table *table, uint32_t keep_free);
 
-/* Takes segments of the profile, in full protection, until they hold `blocks` of data; blocks that
+/* As if these many members were lost, those with most room, and as if segments were then written
+ * with just that much less protection. */
+void segment_room_lose(struct segment_room *room, uint32_t disks);
+
+/* Takes segments of the profile until they hold `blocks` of data; blocks that
  * found room. */
 uint64_t segment_room_take(struct segment_room *room, enum profile profile, uint64_t blocks);
 /* Takes `segments` segments; false: there are not so many. */

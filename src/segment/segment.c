@@ -252,7 +252,7 @@ struct shape segment_shape(const struct segment_table *table, enum profile profi
     if (with_room == 0) {
         return (struct shape){0};
     }
-    struct shape shape = profile_shape(profile, with_room);
+    struct shape shape = profile_shape_for(profile, with_room, losses);
     return shape_losses(shape) < MIN(losses, pool_in_sync_count(table->pool) - 1)
                ? (struct shape){0}
                : shape;
