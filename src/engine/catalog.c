@@ -49,6 +49,7 @@ void volume_remove(struct volume *v) {
     list_remove(&v->link);
     overlay_clear(&v->active);
     overlay_clear(&v->frozen);
+    sweep_free(v);
     mem_free(v);
 }
 

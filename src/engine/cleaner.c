@@ -131,8 +131,7 @@ static uint32_t live_vbas(const struct map_run *run, uint64_t *ret_vbas) {
     return count;
 }
 
-/* Which owner a block of the row had when it was written. */
-static struct row_run_phys owner_of(const struct row_phys *h, uint32_t block) {
+struct row_run_phys row_owner(const struct row_phys *h, uint32_t block) {
     const struct row_run_phys *runs = row_header_runs(h);
     uint32_t first = 0;
     for (uint32_t r = 0; r < h->runs; r++) {
@@ -181,7 +180,7 @@ static int survivors_read(struct engine *e, const struct map_run *run, const str
             return ERR_CORRUPT;
         }
         s->check[i] = (struct row_check){.vba = s->vba[i], .crc = row_header_crcs(h)[block]};
-        survivors_add_owner(s, owner_of(h, block));
+        survivors_add_owner(s, row_owner(h, block));
     }
     s->data = buf_new((size_t)s->count * BLOCK_BYTES);
     for (uint32_t i = 0; i < s->count;) {

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -352,7 +353,10 @@ static void volume_describe(const struct volume *v, struct volume_info *ret) {
         .sync_always = (v->phys.flags & VOLUME_FLAG_SYNC_STANDARD) == 0,
         .allocated_bytes =
             (v->phys.allocated_blocks + v->dirty_blocks + v->frozen_blocks) * BLOCK_BYTES,
-        .deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0};
+        .deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0,
+        .health = (v->phys.flags & VOLUME_FLAG_BROKEN) != 0    ? VOLUME_BROKEN
+                  : (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0 ? VOLUME_DAMAGED
+                                                               : VOLUME_WHOLE};
     ret->allocated_bytes = MIN(ret->allocated_bytes, ret->size_bytes);
     (void)snprintf(ret->name, sizeof(ret->name), "%s", v->phys.name);
 }
@@ -478,6 +482,41 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
     }
 }
 
+static void HF_PRINTF(2, 3) advise(struct engine_status *st, const char *fmt, ...) {
+    size_t used = strlen(st->advice);
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(st->advice + used, sizeof(st->advice) - used, fmt, args);
+    va_end(args);
+}
+
+/* Names the first volume that is harmed, and says how many more there are. */
+static uint32_t status_volumes(const struct engine *e, struct engine_status *st) {
+    const struct volume *first = NULL;
+    uint32_t harmed = 0;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        uint32_t flags = v->phys.flags;
+        if ((flags & VOLUME_FLAG_DELETING) == 0 &&
+            (flags & (VOLUME_FLAG_DAMAGED | VOLUME_FLAG_BROKEN)) != 0) {
+            first = first == NULL ? v : first;
+            harmed++;
+        }
+    }
+    if (first == NULL) {
+        return 0;
+    }
+    bool broken = (first->phys.flags & VOLUME_FLAG_BROKEN) != 0;
+    advise(st, "%sVolume %s is %s%s", st->advice[0] != '\0' ? ". " : "", first->phys.name,
+           broken ? "broken: part of its metadata, and with it writes it had acknowledged, are "
+                    "lost; restore it from a backup and delete it"
+                  : "damaged: part of its metadata cannot be read from any disk, so it takes no "
+                    "writes; bring back missing disks and import again, or copy what can be read "
+                    "of it and delete it",
+           harmed > 1 ? "; others, too: see volume list" : "");
+    return harmed;
+}
+
 static void status_health(const struct engine *e, struct engine_status *st) {
     uint32_t missing = 0, first = 0;
     for (uint32_t m = st->disk_count; m-- > 0;) {
@@ -486,19 +525,20 @@ static void status_health(const struct engine *e, struct engine_status *st) {
             first = m;
         }
     }
-    const char *health = "ok";
-    if (e->state == ENGINE_FAILED) {
-        health = "failed";
-        (void)snprintf(st->advice, sizeof(st->advice),
-                       "no writes are taken: %s; stop and import the pool again", e->failure_text);
+    bool failed = e->state == ENGINE_FAILED;
+    if (failed) {
+        advise(st, "no writes are taken: %s; stop and import the pool again", e->failure_text);
     } else if (missing > 0) {
-        health = "degraded";
-        (void)snprintf(st->advice, sizeof(st->advice),
-                       "%u of %u disks are missing or were expelled; data with redundancy is "
-                       "served. Disk %u (%s): %s",
-                       missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
+        advise(st,
+               "%u of %u disks are missing or were expelled; data with redundancy is served. Disk "
+               "%u (%s): %s",
+               missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
     }
-    (void)snprintf(st->health, sizeof(st->health), "%s", health);
+    uint32_t harmed = status_volumes(e, st);
+    (void)snprintf(st->health, sizeof(st->health), "%s",
+                   failed                      ? "failed"
+                   : missing > 0 || harmed > 0 ? "degraded"
+                                               : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */

@@ -6,6 +6,8 @@
  *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
  *     checkpoint.c  overlays into rows and trees, one new root
+ *     merge.c       one volume's layer into its tree; damaged volumes
+ *     drop.c        what a deleted volume gives back
  *     build.c       rows under construction in a checkpoint
  *     cleaner.c     survivors of sparse segments into new rows
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
@@ -55,7 +57,14 @@ struct record_segment {
 #define SHARE_ONE (1ull << 48)
 
 /* In the catalog and in log records. */
-enum { VOLUME_FLAG_THICK = 1, VOLUME_FLAG_SYNC_STANDARD = 2, VOLUME_FLAG_DELETING = 4 };
+enum {
+    VOLUME_FLAG_THICK = 1,
+    VOLUME_FLAG_SYNC_STANDARD = 2,
+    VOLUME_FLAG_DELETING = 4,
+    VOLUME_FLAG_DAMAGED = 8,   /* nodes of its tree are lost: it takes no changes (merge.c) */
+    VOLUME_FLAG_BROKEN = 16,   /* and it lacks what was acknowledged: it answers nothing */
+    VOLUME_FLAG_SWEEPING = 32, /* deleted, its tree is gone, and something of it is left (drop.c) */
+};
 
 struct volume_phys {
     uint64_t id;
@@ -112,7 +121,8 @@ struct volume {
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
     uint32_t users; /* requests at work on it: it is not freed before they end */
-    int fault;      /* its own metadata is lost: requests fail with this */
+    uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged again; merge.c */
+    struct sweep *sweep;                  /* drop.c */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
@@ -169,6 +179,12 @@ struct meta_object { /* something in a metadata segment */
     uint32_t offset, blocks;
 };
 
+struct made { /* blocks that a merge has made or taken over */
+    uint64_t vba;
+    uint32_t count;
+    bool ref; /* of a row that the log knew: its live bits are set */
+};
+
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
 struct engine {
@@ -221,6 +237,8 @@ struct engine {
     uint64_t freed_count, freed_room;
     uint64_t *freed_nodes; /* addresses of those that were nodes: they leave the cache with it */
     uint64_t freed_node_count, freed_node_room;
+    struct made *made; /* by the merge under way */
+    uint64_t made_count, made_room;
     struct map_run **dead_runs; /* without live blocks: dropped when it has committed */
     uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
@@ -303,7 +321,19 @@ void config_remove(struct engine *e, const char *kind, const char *id);
 struct buf *catalog_encode(const struct engine *e, uint32_t *ret_bytes);
 HF_MUST_CHECK int catalog_decode(struct engine *e, const void *bytes, size_t length);
 void catalog_clear(struct engine *e);
+
+/* merge.c */
 void volume_store_init(struct volume *v);
+/* The volume's frozen layer into a new root (untouched if nothing changes). A damaged tree is no
+ * failure: the volume's flags tell. ERR_NO_SPACE. Parks. */
+HF_MUST_CHECK int volume_merge(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well again */
+bool error_is_loss(int error);                    /* of something that was to be read */
+
+/* drop.c: of a deleted volume; the same for everything it holds. */
+HF_MUST_CHECK int volume_drop(struct volume *v, struct tree_root_phys *ret_root);
+bool tree_is_gone(const struct tree_root_phys *root); /* whether it has no nodes */
+void sweep_free(struct volume *v);
 
 /* space.c */
 void space_recount(struct engine *e); /* after a change of membership or of volumes */
@@ -327,6 +357,8 @@ HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
 HF_MUST_CHECK int cleaner_run(struct engine *e);
+/* Whose a block of a row was when it was written. */
+struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);
