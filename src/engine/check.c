@@ -285,6 +285,7 @@ static bool check_volume(struct check *c) {
         .node = check_volume_node, .item = check_volume_item, .bad = check_bad_node, .ctx = c};
     c->volume_items = 0;
     check_volume_flags(c);
+    c->r.volumes_sweeping += (p->flags & VOLUME_FLAG_SWEEPING) != 0;
     if (tree_walk(&c->volume->tree, &walk) != OK || (p->flags & VOLUME_FLAG_SWEEPING) != 0) {
         return false;
     }

@@ -86,9 +86,10 @@ static void sweep_run(struct volume *v, uint64_t number) {
             continue;
         }
         struct row_run_phys owner = row_owner(h, place.index - h->header_blocks);
-        if (owner.volume == v->phys.id && give_back(v, vba) && owner.kind == ROW_OWNER_DATA &&
-            v->phys.allocated_blocks > 0) {
-            v->phys.allocated_blocks--;
+        if (owner.volume == v->phys.id && give_back(v, vba)) {
+            bool data = owner.kind == ROW_OWNER_DATA && v->phys.allocated_blocks > 0;
+            v->phys.allocated_blocks -= data;
+            e->swept_blocks++;
         }
     }
     buf_unref(header);

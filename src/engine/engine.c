@@ -12,6 +12,7 @@
 #include "base/math.h"
 #include "base/mem.h"
 #include "engine/private.h"
+#include "tree/node.h"
 
 struct volume_door *engine_door(struct engine *engine) {
     return &engine->door;
@@ -616,9 +617,13 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
         .read_ahead_blocks = e->read_ahead_blocks,
+        .volumes_healed = e->volumes_healed,
+        .swept_blocks = e->swept_blocks,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        ret_counters->volumes_damaged += (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
+        ret_counters->volumes_broken += (v->phys.flags & VOLUME_FLAG_BROKEN) != 0;
         for (uint32_t l = 0; l < v->tree.root.levels; l++) {
             ret_counters->tree_height =
                 MAX(ret_counters->tree_height, v->tree.root.level[l].height + 1);
@@ -627,4 +632,57 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
             ret_counters->tree_items += v->tree.root.level[l].items;
         }
     }
+}
+
+/* From the root of some level down, as far as nodes are cached and chance has it. */
+static bool node_choose(struct engine *e, struct volume *v, uint64_t which,
+                        struct tree_ptr_phys *ret_ptr) {
+    const struct tree_root_phys *root = &v->tree.root;
+    uint32_t number = root->levels == 0 ? 0 : (uint32_t)(which % root->levels);
+    if (root->levels == 0 || root->level[number].present == 0) {
+        return false;
+    }
+    struct node_shape shape = node_shape_of(&v->tree, number + 1 < root->levels);
+    *ret_ptr = root->level[number].root;
+    for (uint32_t h = root->level[number].height; h > 0; h--) {
+        struct buf *node = cache_get(e->node_cache, ret_ptr->address);
+        struct node_view view;
+        which = which * 6364136223846793005u + 1442695040888963407u;
+        bool down = node != NULL && which >> 61 != 0 && node_open(&shape, node->data, &view) == OK;
+        if (down) {
+            *ret_ptr = view.children[(which >> 32) % view.count];
+        }
+        buf_unref(node);
+        if (!down) {
+            break;
+        }
+    }
+    return true;
+}
+
+uint32_t engine_node_places(struct engine *e, uint64_t volume_id, uint64_t which,
+                            struct engine_place ret_places[ENGINE_PLACES_MAX]) {
+    struct volume *v = engine_volume(e, volume_id);
+    struct tree_ptr_phys ptr;
+    struct row_place at;
+    if (v == NULL || !node_choose(e, v, which, &ptr) || !map_lookup(&e->map, ptr.address, &at)) {
+        return 0;
+    }
+    uint32_t count = 0;
+    struct shape shape = at.segment->shape;
+    uint32_t width = (uint32_t)shape.data + shape.parity;
+    for (uint32_t i = at.index; i < at.index + v->store.node_bytes / BLOCK_BYTES; i++) {
+        for (uint32_t c = 0; c < shape_columns(shape); c++) {
+            if ((c % width == i / at.height || c % width >= shape.data) &&
+                segment_column_disk(&e->table, at.segment, c) != NULL) {
+                uint64_t block =
+                    segment_column_block(&e->table, at.segment, c, at.offset + i % at.height);
+                ASSERT_LT(count, ENGINE_PLACES_MAX);
+                ret_places[count++] = (struct engine_place){.member = at.segment->column[c].disk,
+                                                            .offset_bytes = block * BLOCK_BYTES};
+            }
+        }
+    }
+    cache_drop(e->node_cache, ptr.address);
+    return count;
 }

@@ -343,8 +343,10 @@ int volume_merge(struct volume *v, struct tree_root_phys *ret_root) {
     }
     if (damaged ? volume_merge_is_due(v) : !overlay_is_empty(&v->frozen)) {
         int err = merge_try(v, damaged ? MERGE_WHOLE : MERGE_PLANNED, ret_root);
-        if (err == OK) {
+        if (err == OK && damaged) {
             v->phys.flags &= (uint16_t)~VOLUME_FLAG_DAMAGED;
+            v->retry_pause_ns = 0;
+            v->engine->volumes_healed++;
         }
         if (!error_is_loss(err)) {
             return err;

@@ -268,6 +268,7 @@ struct engine {
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
+    uint64_t volumes_healed, swept_blocks;
     uint64_t bytes_rows, bytes_meta;
     char expelled_why[POOL_DISKS_MAX][96];
 };

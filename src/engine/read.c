@@ -115,7 +115,7 @@ static int batch_from_tree(struct read_batch *r, uint32_t first, uint32_t end) {
         if (r->b[i].state == BLOCK_UNKNOWN) {
             err = tree_find(&r->v->tree, r->block + i, batch_visit, r);
             if (err != OK) {
-                r->error = err;
+                r->error = err == ERR_NOT_FOUND ? OK : err; /* that is looked up again */
                 r->bad = i;
                 return err;
             }
