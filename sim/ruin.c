@@ -8,8 +8,8 @@
  *
  * Such a volume is *harmed*: it may answer errors, but never wrong data. All others must go on as
  * if nothing had happened; so must checkpoints, imports, and the deletion of the harmed one, after
- * which its space is back: `check` finds nothing that belongs to nobody. (Not in the second case:
- * with the nodes the headers may be lost that say whose a row is.) */
+ * which its space is back: `check` finds nothing that belongs to nobody, unless the engine says
+ * that it is still looking. */
 #include <string.h>
 
 #include "base/math.h"
@@ -82,7 +82,7 @@ void ruin_event(struct world *w) {
         destroy(w, &places[i]);
     }
     if (count > 0) {
-        v->harmed = v->ruined = true;
+        v->harmed = true;
         world_count(w, STAT_nodes_destroyed, 1);
         env_sim_note(w->env, count, "a node of %s is destroyed in %u places", v->name, count);
     }
@@ -108,6 +108,5 @@ void ruin_judge(struct world *w) {
 }
 
 void ruin_deleted(struct world *w, const struct world_volume *v) {
-    w->ruin_leaks |= v->harmed && !v->ruined;
     world_count(w, STAT_harmed_volumes_deleted, v->harmed);
 }

@@ -450,7 +450,7 @@ static void world_check(struct world *w) {
     }
     if (w->control.result != OK) {
         world_fail(w, "check: %s: %s", error_name(w->control.result), w->control.err.text);
-    } else if (w->control.check.problems != 0 && !bad && !harmed && !w->ruin_leaks &&
+    } else if (w->control.check.problems != 0 && !bad && !harmed &&
                w->control.check.volumes_sweeping == 0) {
         world_fail(w, "check found %" PRIu64 " problems in a pool that has none, first: %s",
                    w->control.check.problems, w->control.problem);

@@ -58,8 +58,7 @@ struct world_volume {
     uint64_t resize_bytes; /* 0: none under way */
     enum profile profile;
     bool thick, sync_standard;
-    bool harmed;          /* more disks were bad than the profile tolerates, some time; or … */
-    bool ruined;          /* … nodes of its tree were destroyed (ruin.c) */
+    bool harmed; /* more disks were bad than the profile tolerates, some time; or ruin.c did it */
     uint32_t created_bad; /* mask of the disks that were bad when it was created */
     uint32_t in_flight;
     struct oracle_volume oracle;
@@ -177,7 +176,6 @@ struct world {
 
     /* faults */
     bool ruin;           /* some volumes lose nodes of their trees beyond redundancy: see ruin.c */
-    bool ruin_leaks;     /* one was deleted of which row headers may be lost, too */
     struct rng ruin_rng; /* of its own, so that other worlds are what they were */
     struct ruin_block {  /* destroyed, and may come back */
         struct sim_disk *disk;

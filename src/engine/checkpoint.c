@@ -248,7 +248,9 @@ static void drop_deleted(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
         if ((v->phys.flags & VOLUME_FLAG_SWEEPING) != 0) {
-            checkpoint_want(e); /* the next one sweeps on */
+            if (volume_drop_is_due(v)) {
+                checkpoint_want(e); /* the next one sweeps on */
+            }
         } else if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && tree_is_gone(&v->tree.root) &&
                    v->users == 0 && overlay_is_empty(&v->active)) {
             volume_remove(v);
@@ -410,8 +412,7 @@ static bool is_dirty(const struct engine *e) {
     }
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if (!overlay_is_empty(&v->active) || volume_merge_is_due(v) ||
-            ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && v->users == 0)) {
+        if (!overlay_is_empty(&v->active) || volume_merge_is_due(v) || volume_drop_is_due(v)) {
             return true;
         }
     }

@@ -240,7 +240,12 @@ static int load_map(struct engine *e, struct errmsg *reterr) {
         e->failure = OK;
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the map of the pool cannot be read (%s)", error_text(err));
+        return errmsg_set(
+            reterr, err,
+            "the map of pool %s, which says where every block is, cannot be read from "
+            "any disk that is here (%s): import it with the disks that are missing; "
+            "if there are none, restore from a backup to a new pool",
+            e->pool->super.name, error_text(err));
     }
     if (e->map.live_blocks != e->roots.live_blocks) {
         return errmsg_set(
@@ -268,8 +273,11 @@ int engine_load(struct engine *e, struct errmsg *reterr) {
         buf_unref(catalog);
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the catalog of volumes cannot be read (%s)",
-                          error_text(err));
+        return errmsg_set(reterr, err,
+                          "the catalog of the volumes of pool %s cannot be read from any disk that "
+                          "is here (%s): import it with the disks that are missing; if there are "
+                          "none, restore from a backup to a new pool",
+                          e->pool->super.name, error_text(err));
     }
     return OK;
 }

@@ -329,10 +329,9 @@ bool volume_merge_is_due(const struct volume *v) {
     return flags == VOLUME_FLAG_DAMAGED && env_now_ns(v->engine->env) >= v->retry_at_ns;
 }
 
-static void volume_is_damaged(struct volume *v) {
+void volume_retry_later(struct volume *v) {
     v->retry_pause_ns = MIN(MAX(v->retry_pause_ns * 2, RETRY_LEAST_NS), RETRY_MOST_NS);
     v->retry_at_ns = env_now_ns(v->engine->env) + v->retry_pause_ns;
-    v->phys.flags |= VOLUME_FLAG_DAMAGED;
 }
 
 int volume_merge(struct volume *v, struct tree_root_phys *ret_root) {
@@ -351,7 +350,8 @@ int volume_merge(struct volume *v, struct tree_root_phys *ret_root) {
         if (!error_is_loss(err)) {
             return err;
         }
-        volume_is_damaged(v);
+        v->phys.flags |= VOLUME_FLAG_DAMAGED;
+        volume_retry_later(v);
     }
     if (overlay_is_empty(&v->frozen)) {
         return OK;

@@ -121,7 +121,7 @@ struct volume {
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
     uint32_t users; /* requests at work on it: it is not freed before they end */
-    uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged again; merge.c */
+    uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
     struct sweep *sweep;                  /* drop.c */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
@@ -329,10 +329,12 @@ void volume_store_init(struct volume *v);
  * failure: the volume's flags tell. ERR_NO_SPACE. Parks. */
 HF_MUST_CHECK int volume_merge(struct volume *v, struct tree_root_phys *ret_root);
 bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well again */
-bool error_is_loss(int error);                    /* of something that was to be read */
+void volume_retry_later(struct volume *v);
+bool error_is_loss(int error); /* of something that was to be read */
 
 /* drop.c: of a deleted volume; the same for everything it holds. */
 HF_MUST_CHECK int volume_drop(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_drop_is_due(const struct volume *v);
 bool tree_is_gone(const struct tree_root_phys *root); /* whether it has no nodes */
 void sweep_free(struct volume *v);
 
