@@ -148,7 +148,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
         struct volume *v = roots->volume[i];
         bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
         roots->root[i] = v->tree.root;
-        err = deleting ? volume_drop(v, &roots->root[i]) : volume_merge(v, &roots->root[i]);
+        err = deleting ? volume_reclaim(v, &roots->root[i]) : volume_merge(v, &roots->root[i]);
     }
     int flushed = builders_flush(e);
     return err != OK ? err : flushed;
@@ -248,7 +248,7 @@ static void drop_deleted(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
         if ((v->phys.flags & VOLUME_FLAG_SWEEPING) != 0) {
-            if (volume_drop_is_due(v)) {
+            if (volume_reclaim_is_due(v)) {
                 checkpoint_want(e); /* the next one sweeps on */
             }
         } else if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && tree_is_gone(&v->tree.root) &&
@@ -412,7 +412,7 @@ static bool is_dirty(const struct engine *e) {
     }
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if (!overlay_is_empty(&v->active) || volume_merge_is_due(v) || volume_drop_is_due(v)) {
+        if (!overlay_is_empty(&v->active) || volume_merge_is_due(v) || volume_reclaim_is_due(v)) {
             return true;
         }
     }

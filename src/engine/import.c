@@ -153,6 +153,7 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
     }
     p.tree = (struct tree_root_phys){0};
     p.allocated_blocks = 0;
+    p.flags &= VOLUME_FLAG_THICK | VOLUME_FLAG_SYNC_STANDARD;
     (void)volume_add(e, &p);
     return OK;
 }

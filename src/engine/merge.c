@@ -21,7 +21,7 @@
  * Where not even a run can be written (an unmapped range too wide to be spelled out in tombstones,
  * or as many runs as there may be and the newest of them lost) the layer is dropped, and the volume
  * is *broken*: it no longer holds what was acknowledged, so it answers nothing at all until it is
- * deleted. Deleting needs no tree (drop.c). */
+ * deleted. Deleting needs no tree (reclaim.c). */
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"

@@ -7,7 +7,7 @@
  *     space.c       what may be promised, and what is there
  *     checkpoint.c  overlays into rows and trees, one new root
  *     merge.c       one volume's layer into its tree; damaged volumes
- *     drop.c        what a deleted volume gives back
+ *     reclaim.c        what a deleted volume gives back
  *     build.c       rows under construction in a checkpoint
  *     cleaner.c     survivors of sparse segments into new rows
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
@@ -61,9 +61,10 @@ enum {
     VOLUME_FLAG_THICK = 1,
     VOLUME_FLAG_SYNC_STANDARD = 2,
     VOLUME_FLAG_DELETING = 4,
-    VOLUME_FLAG_DAMAGED = 8,   /* nodes of its tree are lost: it takes no changes (merge.c) */
-    VOLUME_FLAG_BROKEN = 16,   /* and it lacks what was acknowledged: it answers nothing */
-    VOLUME_FLAG_SWEEPING = 32, /* deleted, its tree is gone, and something of it is left (drop.c) */
+    VOLUME_FLAG_DAMAGED = 8, /* nodes of its tree are lost: it takes no changes (merge.c) */
+    VOLUME_FLAG_BROKEN = 16, /* and it lacks what was acknowledged: it answers nothing */
+    VOLUME_FLAG_SWEEPING =
+        32, /* deleted, its tree is gone, and something of it is left (reclaim.c) */
 };
 
 struct volume_phys {
@@ -122,7 +123,7 @@ struct volume {
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
     uint32_t users; /* requests at work on it: it is not freed before they end */
     uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
-    struct sweep *sweep;                  /* drop.c */
+    struct sweep *sweep;                  /* reclaim.c */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
@@ -332,9 +333,9 @@ bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well a
 void volume_retry_later(struct volume *v);
 bool error_is_loss(int error); /* of something that was to be read */
 
-/* drop.c: of a deleted volume; the same for everything it holds. */
-HF_MUST_CHECK int volume_drop(struct volume *v, struct tree_root_phys *ret_root);
-bool volume_drop_is_due(const struct volume *v);
+/* reclaim.c: of a deleted volume; the same for everything it holds. */
+HF_MUST_CHECK int volume_reclaim(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_reclaim_is_due(const struct volume *v);
 bool tree_is_gone(const struct tree_root_phys *root); /* whether it has no nodes */
 void sweep_free(struct volume *v);
 

@@ -49,7 +49,7 @@ static bool give_back(struct volume *v, uint64_t vba) {
     return live;
 }
 
-static void drop_node(void *ctx, const struct tree_ptr_phys *ptr, uint32_t height) {
+static void reclaim_node(void *ctx, const struct tree_ptr_phys *ptr, uint32_t height) {
     struct volume *v = ctx;
     (void)height;
     for (uint32_t i = 0; i < v->store.node_bytes / BLOCK_BYTES; i++) {
@@ -58,7 +58,7 @@ static void drop_node(void *ctx, const struct tree_ptr_phys *ptr, uint32_t heigh
     cache_drop(v->engine->node_cache, ptr->address);
 }
 
-static void drop_item(void *ctx, uint64_t key, const void *value) {
+static void reclaim_item(void *ctx, uint64_t key, const void *value) {
     struct volume *v = ctx;
     (void)key;
     if (give_back(v, ((const struct tree_extent *)value)->vba) && v->phys.allocated_blocks > 0) {
@@ -160,16 +160,16 @@ static void sweep_on(struct volume *v) {
     sweep_free(v);
 }
 
-bool volume_drop_is_due(const struct volume *v) {
+bool volume_reclaim_is_due(const struct volume *v) {
     uint32_t flags = v->phys.flags;
     return (flags & VOLUME_FLAG_DELETING) != 0 && v->users == 0 &&
            ((flags & VOLUME_FLAG_SWEEPING) == 0 || env_now_ns(v->engine->env) >= v->retry_at_ns);
 }
 
-int volume_drop(struct volume *v, struct tree_root_phys *ret_root) {
+int volume_reclaim(struct volume *v, struct tree_root_phys *ret_root) {
     overlay_clear(&v->frozen); /* nobody can see it any more */
     if (!tree_is_gone(&v->tree.root)) {
-        struct tree_walk walk = {.node = drop_node, .item = drop_item, .ctx = v};
+        struct tree_walk walk = {.node = reclaim_node, .item = reclaim_item, .ctx = v};
         int err = tree_walk(&v->tree, &walk);
         if (err != OK && !error_is_loss(err)) {
             return err;
@@ -177,7 +177,7 @@ int volume_drop(struct volume *v, struct tree_root_phys *ret_root) {
         v->phys.flags |= err != OK ? VOLUME_FLAG_SWEEPING : 0;
         v->retry_at_ns = v->retry_pause_ns = 0;
         *ret_root = (struct tree_root_phys){0};
-    } else if ((v->phys.flags & VOLUME_FLAG_SWEEPING) != 0 && volume_drop_is_due(v)) {
+    } else if ((v->phys.flags & VOLUME_FLAG_SWEEPING) != 0 && volume_reclaim_is_due(v)) {
         sweep_on(v);
     }
     return OK;
