@@ -76,20 +76,25 @@ static int rewrite_map(struct engine *e, struct tree_root_phys *root) {
     return err;
 }
 
-static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
+/* What has changed since the last merge into *root: of a checkpoint before it, or of this one. */
+static int merge_map(struct engine *e, struct tree_root_phys *root) {
     struct map_batch b = {0};
     b.runs = map_take_dirty(&e->map, &b.count);
     struct tree_batch batch = {
         .next = map_batch_next, .freed = map_batch_freed, .ctx = &b, .put_count = b.count};
-    int err = tree_merge(&e->map_tree, &batch, ret_root);
+    struct tree_root_phys before = e->map_tree.root;
+    e->map_tree.root = *root;
+    int err = tree_merge(&e->map_tree, &batch, root);
+    e->map_tree.root = before;
     /* Dead runs stay until the commit: readers of the old roots still look their nodes up. */
-    e->dead_runs = b.runs;
-    e->dead_count = 0;
+    e->dead_runs =
+        mem_realloc(e->dead_runs, (e->dead_count + b.count + 1) * sizeof(e->dead_runs[0]));
     for (uint64_t i = 0; i < b.count; i++) {
         if (b.runs[i]->live_count == 0) {
             e->dead_runs[e->dead_count++] = b.runs[i];
         }
     }
+    mem_free(b.runs);
     return err;
 }
 
@@ -204,12 +209,15 @@ static void after_flush(struct engine *e) {
 }
 
 /* Tables and flush, again for as long as a disk is lost in between: what the table says about lost
- * columns must be true when it commits. */
+ * columns, and the map about places, must be true when it commits. */
 static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
     for (int attempt = 0; attempt < POOL_DISKS_MAX; attempt++) {
         uint32_t before = pool_in_sync_count(e->pool);
         e->stage = "checkpoint: tables";
-        int err = meta_write_tables(e, roots);
+        int err = cleaner_take_back(e) ? merge_map(e, &roots->map) : OK;
+        if (err == OK) {
+            err = meta_write_tables(e, roots);
+        }
         if (err != OK) {
             return err;
         }

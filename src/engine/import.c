@@ -367,6 +367,7 @@ void engine_free(struct engine *e) {
     mem_free(e->freed);
     mem_free(e->freed_nodes);
     mem_free(e->made);
+    mem_free(e->moves);
     mem_free(e->dead_runs);
     mem_free(e->pages);
     mem_free(e);

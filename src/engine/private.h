@@ -186,6 +186,14 @@ struct made { /* blocks that a merge has made or taken over */
     bool ref; /* of a row that the log knew: its live bits are set */
 };
 
+struct move { /* where a run was before the cleaner moved it to a row without redundancy */
+    uint64_t number;
+    struct segment *segment;
+    uint32_t offset;
+    uint16_t height, index;
+    uint64_t present[4];
+};
+
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
 struct engine {
@@ -255,7 +263,8 @@ struct engine {
     struct roots_phys roots;   /* as committed */
     struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
-    uint32_t cleaning_failures;
+    struct move *moves; /* of the running checkpoint */
+    uint64_t move_count, move_room;
 
     struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
@@ -361,6 +370,10 @@ HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
 HF_MUST_CHECK int cleaner_run(struct engine *e);
+/* Remembers where the run is, before it is moved to `to`. */
+void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to);
+/* Runs go back to where they were if a disk was lost that the new place needs. False: none did. */
+bool cleaner_take_back(struct engine *e);
 /* Whose a block of a row was when it was written. */
 struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
 
