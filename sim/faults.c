@@ -275,6 +275,10 @@ static void count_progress(struct world *w) {
     world_count(w, STAT_degraded_segments, more.degraded_segments - old->degraded_segments);
     world_count(w, STAT_trees_of_height_3, more.tree_height >= 3);
     world_count(w, STAT_trees_of_2_levels, more.tree_levels >= 2);
+    world_count(w, STAT_volumes_damaged, more.volumes_damaged > 0);
+    world_count(w, STAT_volumes_broken, more.volumes_broken > 0);
+    world_count(w, STAT_volumes_healed, more.volumes_healed - old->volumes_healed);
+    world_count(w, STAT_swept_blocks, more.swept_blocks - old->swept_blocks);
     *last = (struct world_counted){.checkpoints = now->checkpoints,
                                    .reconstructions = now->reconstructions,
                                    .checksum_errors = now->checksum_errors,
@@ -293,6 +297,7 @@ void faults_poll(struct world *w) {
     count_progress(w);
     judge_members(w);
     harm(w, faults_bad(w));
+    ruin_judge(w);
 }
 
 void faults_count(struct world *w) {

@@ -73,6 +73,12 @@
     X(cleaner_moved_blocks, 1, "blocks moved by the cleaner")                                      \
     X(cleaner_freed_segments, 1, "segments freed by the cleaner")                                  \
     X(errors_beyond_redundancy, 1, "errors answered where the faults exceeded the profile")        \
+    X(nodes_destroyed, 1, "nodes of a volume's tree destroyed beyond redundancy")                  \
+    X(volumes_damaged, 1, "looks at an engine with a damaged volume")                              \
+    X(volumes_broken, 0, "looks at an engine with a broken volume")                                \
+    X(volumes_healed, 1, "damaged volumes that were merged again")                                 \
+    X(harmed_volumes_deleted, 1, "volumes deleted that had seen more than their profile bears")    \
+    X(swept_blocks, 1, "blocks of deleted, damaged volumes found by a sweep")                      \
     X(checks_clean, 1, "pools checked at rest and found clean")                                    \
     X(fault_latent_error, 1, "latent errors")                                                      \
     X(fault_bit_rot, 1, "bits flipped")                                                            \

@@ -6,7 +6,8 @@
  *   minute, because freed space may take that long to come back), with each profile's overhead,
  *   takes more than SPACE_FULL of what is left when the pool's own reserve (space_reserve()) is
  *   taken off. On a thick volume never, unless disks were lost.
- * - IO, CHECKSUM, DATA_LOSS on a volume that has seen more bad disks than its profile tolerates.
+ * - IO, CHECKSUM, DATA_LOSS on a volume that has seen more bad disks than its profile tolerates, or
+ *   lost nodes of its tree (ruin.c).
  * - SHUTDOWN while the engine closes, NOT_FOUND while the volume is deleted.
  * - RANGE or NOT_FOUND where the request asked for it. */
 #include <inttypes.h>
@@ -677,6 +678,9 @@ static void phase_events(struct world *w, const struct phase *p) {
     }
     if (w->faults && rng_chance(&w->rng, 1, w->cramped ? 80 : 150)) {
         faults_event(w);
+    }
+    if (w->ruin && rng_chance(&w->ruin_rng, 1, 250)) {
+        ruin_event(w);
     }
     if (rng_chance(&w->rng, 1, 700)) {
         env_sim_arm_cut(w->env, rng_between(&w->rng, 1, 500));

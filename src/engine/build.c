@@ -134,6 +134,7 @@ static void job_enter_into_map(struct engine *e, struct row_job *job, const stru
         for (int w = 0; w < 4; w++) {
             count += (uint32_t)__builtin_popcountll(job->moved[r].bits[w]);
         }
+        cleaner_note_move(e, job->moved[r].run, row->segment);
         map_move(&e->map, job->moved[r].run, job->moved[r].bits, row->segment, row->offset,
                  row->height, index);
         index += count;

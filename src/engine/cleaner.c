@@ -11,7 +11,12 @@
  * are verified before they are moved.
  *
  * A segment with a block that cannot be read, or a run too large for today's segments, is left
- * alone. */
+ * alone.
+ *
+ * Until the commit the old places are still there. That matters where the new ones have no
+ * redundancy (single, raid0): if a disk is lost before the commit, what was moved to it goes back
+ * to where it was (invariant 17: the move must not lose what the loss of that disk would not have
+ * lost), and the checkpoint merges the map again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,8 +149,7 @@ static uint32_t live_vbas(const struct map_run *run, uint64_t *ret_vbas) {
     return count;
 }
 
-/* Which owner a block of the row had when it was written. */
-static struct row_run_phys owner_of(const struct row_phys *h, uint32_t block) {
+struct row_run_phys row_owner(const struct row_phys *h, uint32_t block) {
     const struct row_run_phys *runs = row_header_runs(h);
     uint32_t first = 0;
     for (uint32_t r = 0; r < h->runs; r++) {
@@ -194,7 +198,7 @@ static int survivors_read(struct engine *e, const struct map_run *run, const str
             return ERR_CORRUPT;
         }
         s->check[i] = (struct row_check){.vba = s->vba[i], .crc = row_header_crcs(h)[block]};
-        survivors_add_owner(s, owner_of(h, block));
+        survivors_add_owner(s, row_owner(h, block));
     }
     s->data = buf_new((size_t)s->count * BLOCK_BYTES);
     for (uint32_t i = 0; i < s->count;) {
@@ -288,10 +292,56 @@ static void reader_fiber(void *arg) {
     fiber_group_done(&c->group, OK);
 }
 
+/* ---- the way back ---- */
+
+void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to) {
+    if (to->shape.copies > 1 || to->shape.parity > 0) {
+        return;
+    }
+    if (e->move_count == e->move_room) {
+        e->move_room = e->move_room * 2 + 64;
+        e->moves = mem_realloc(e->moves, e->move_room * sizeof(*e->moves));
+    }
+    struct move *m = &e->moves[e->move_count++];
+    *m = (struct move){.number = run->number,
+                       .segment = run->segment,
+                       .offset = run->offset,
+                       .height = run->height,
+                       .index = run->index};
+    memcpy(m->present, run->present, sizeof(m->present));
+}
+
+static bool is_whole(const struct engine *e, const struct segment *s) {
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        if (segment_column_disk(&e->table, s, c) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool cleaner_take_back(struct engine *e) {
+    bool any = false;
+    for (uint64_t i = 0; i < e->move_count; i++) {
+        const struct move *m = &e->moves[i];
+        struct map_run *run = map_find(&e->map, m->number);
+        if (is_whole(e, run->segment) || !is_whole(e, m->segment)) {
+            continue;
+        }
+        if (m->segment->state == SEGMENT_FREEING) {
+            segment_stop_freeing(&e->table, m->segment);
+        }
+        map_move(&e->map, run, m->present, m->segment, m->offset, m->height, m->index);
+        any = true;
+    }
+    return any;
+}
+
 int cleaner_run(struct engine *e) {
     uint32_t wanted_on[POOL_DISKS_MAX];
     bool urgent = false;
     uint64_t wanted = chunks_wanted(e, wanted_on, &urgent);
+    e->move_count = 0;
     for (int p = 0; p < PROFILE_COUNT && wanted > 0; p++) {
         struct cleaning c = {.e = e};
         uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, urgent, &c);

@@ -512,12 +512,20 @@ static int direct_matches(const struct engine *e, const struct direct_phys *d) {
     return OK;
 }
 
+static int tables_lost(const struct engine *e, int error, struct errmsg *reterr) {
+    return errmsg_set(
+        reterr, error,
+        "the segment table of pool %s cannot be read from any disk that is here (%s): "
+        "import it with the disks that are missing; if there are none, restore from a "
+        "backup to a new pool",
+        e->pool->super.name, error_text(error));
+}
+
 int meta_load_tables(struct engine *e, struct errmsg *reterr) {
     struct buf *buf = NULL;
     int err = meta_read_direct(e, &e->roots.directory, &buf);
     if (err != OK) {
-        return errmsg_set(reterr, err, "the directory of the segment table cannot be read (%s)",
-                          error_text(err));
+        return tables_lost(e, err, reterr);
     }
     const struct directory_phys *d = (const struct directory_phys *)(const void *)buf->data;
     err = phys_check(d, PHYS_DIRECTORY, sizeof(*d), e->roots.directory.length_bytes,
@@ -558,7 +566,7 @@ int meta_load_tables(struct engine *e, struct errmsg *reterr) {
         count_direct(e, &e->roots.catalog);
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the segment table cannot be read (%s)", error_text(err));
+        return tables_lost(e, err, reterr);
     }
     return OK;
 }

@@ -6,6 +6,8 @@
  *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
  *     checkpoint.c  overlays into rows and trees, one new root
+ *     merge.c       one volume's layer into its tree; damaged volumes
+ *     reclaim.c        what a deleted volume gives back
  *     build.c       rows under construction in a checkpoint
  *     cleaner.c     survivors of sparse segments into new rows
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
@@ -55,7 +57,15 @@ struct record_segment {
 #define SHARE_ONE (1ull << 48)
 
 /* In the catalog and in log records. */
-enum { VOLUME_FLAG_THICK = 1, VOLUME_FLAG_SYNC_STANDARD = 2, VOLUME_FLAG_DELETING = 4 };
+enum {
+    VOLUME_FLAG_THICK = 1,
+    VOLUME_FLAG_SYNC_STANDARD = 2,
+    VOLUME_FLAG_DELETING = 4,
+    VOLUME_FLAG_DAMAGED = 8, /* nodes of its tree are lost: it takes no changes (merge.c) */
+    VOLUME_FLAG_BROKEN = 16, /* and it lacks what was acknowledged: it answers nothing */
+    VOLUME_FLAG_SWEEPING =
+        32, /* deleted, its tree is gone, and something of it is left (reclaim.c) */
+};
 
 struct volume_phys {
     uint64_t id;
@@ -112,7 +122,8 @@ struct volume {
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
     uint32_t users; /* requests at work on it: it is not freed before they end */
-    int fault;      /* its own metadata is lost: requests fail with this */
+    uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
+    struct sweep *sweep;                  /* reclaim.c */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
@@ -169,6 +180,20 @@ struct meta_object { /* something in a metadata segment */
     uint32_t offset, blocks;
 };
 
+struct made { /* blocks that a merge has made or taken over */
+    uint64_t vba;
+    uint32_t count;
+    bool ref; /* of a row that the log knew: its live bits are set */
+};
+
+struct move { /* where a run was before the cleaner moved it to a row without redundancy */
+    uint64_t number;
+    struct segment *segment;
+    uint32_t offset;
+    uint16_t height, index;
+    uint64_t present[4];
+};
+
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
 struct engine {
@@ -221,6 +246,8 @@ struct engine {
     uint64_t freed_count, freed_room;
     uint64_t *freed_nodes; /* addresses of those that were nodes: they leave the cache with it */
     uint64_t freed_node_count, freed_node_room;
+    struct made *made; /* by the merge under way */
+    uint64_t made_count, made_room;
     struct map_run **dead_runs; /* without live blocks: dropped when it has committed */
     uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
@@ -236,7 +263,8 @@ struct engine {
     struct roots_phys roots;   /* as committed */
     struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
-    uint32_t cleaning_failures;
+    struct move *moves; /* of the running checkpoint */
+    uint64_t move_count, move_room;
 
     struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
@@ -256,6 +284,7 @@ struct engine {
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
+    uint64_t volumes_healed, swept_blocks;
     uint64_t bytes_rows, bytes_meta;
     uint64_t degraded_segments; /* opened with less than the disks in sync could give */
     char expelled_why[POOL_DISKS_MAX][96];
@@ -316,7 +345,21 @@ void config_remove(struct engine *e, const char *kind, const char *id);
 struct buf *catalog_encode(const struct engine *e, uint32_t *ret_bytes);
 HF_MUST_CHECK int catalog_decode(struct engine *e, const void *bytes, size_t length);
 void catalog_clear(struct engine *e);
+
+/* merge.c */
 void volume_store_init(struct volume *v);
+/* The volume's frozen layer into a new root (untouched if nothing changes). A damaged tree is no
+ * failure: the volume's flags tell. ERR_NO_SPACE. Parks. */
+HF_MUST_CHECK int volume_merge(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well again */
+void volume_retry_later(struct volume *v);
+bool error_is_loss(int error); /* of something that was to be read */
+
+/* reclaim.c: of a deleted volume; the same for everything it holds. */
+HF_MUST_CHECK int volume_reclaim(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_reclaim_is_due(const struct volume *v);
+bool tree_is_gone(const struct tree_root_phys *root); /* whether it has no nodes */
+void sweep_free(struct volume *v);
 
 /* space.c */
 void space_recount(struct engine *e); /* after a change of membership or of volumes */
@@ -343,6 +386,12 @@ HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
 HF_MUST_CHECK int cleaner_run(struct engine *e);
+/* Remembers where the run is, before it is moved to `to`. */
+void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to);
+/* Runs go back to where they were if a disk was lost that the new place needs. False: none did. */
+bool cleaner_take_back(struct engine *e);
+/* Whose a block of a row was when it was written. */
+struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);

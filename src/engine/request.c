@@ -165,7 +165,9 @@ static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint
         content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
     int err = space_admit(e, v, block, count, &w.charge);
     if (err == OK) {
-        err = log_append(e->log, &w.log);
+        /* It may have waited for the checkpoint that found the volume damaged. */
+        bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
+        err = damaged ? ERR_DATA_LOSS : log_append(e->log, &w.log);
         space_release(e, v, &w.charge, false); /* nothing if it was applied */
     }
     mem_free(iov);
@@ -327,7 +329,9 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     if (err != OK) {
         return err;
     }
-    err = ref_build(e, v, block, count, content, at, &row);
+    err = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0
+              ? ERR_DATA_LOSS
+              : ref_build(e, v, block, count, content, at, &row);
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
         e->admitted_bytes -= charge.bytes;
         charge.bytes = 0;
@@ -616,6 +620,13 @@ static int request_validate(const struct volume *v, const struct volume_request 
                : ERR_INVALID;
 }
 
+/* Part of its metadata is lost: see merge.c. */
+static int volume_fault(const struct volume *v, enum volume_op op) {
+    bool changes = op != VOLUME_READ && op != VOLUME_VERIFY && op != VOLUME_FLUSH;
+    uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
+    return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
+}
+
 static int request_run(struct engine *e, struct volume_request *q) {
     struct volume *v = engine_volume(e, q->volume_id);
     if (v == NULL) {
@@ -626,7 +637,7 @@ static int request_run(struct engine *e, struct volume_request *q) {
         err = ERR_READ_ONLY;
     }
     if (err == OK) {
-        err = v->fault;
+        err = volume_fault(v, q->op);
     }
     if (err != OK || (q->length_bytes == 0 && q->op != VOLUME_FLUSH)) {
         return err;

@@ -11,6 +11,12 @@
 
 enum { BUCKETS_LEAST = 64 };
 
+struct map_dying {
+    struct list link;
+    struct map_run *run;
+    uint64_t bits[4];
+};
+
 static uint64_t hash(uint64_t number) {
     number *= 0x9e3779b97f4a7c15u;
     return number ^ number >> 32;
@@ -20,9 +26,11 @@ void map_init(struct map *map, struct segment_table *table) {
     *map = (struct map){.table = table, .bucket_count = BUCKETS_LEAST};
     map->buckets = MEM_NEW_ARRAY(struct map_run *, map->bucket_count);
     list_init(&map->dirty);
+    list_init(&map->dying);
 }
 
 void map_done(struct map *map) {
+    map_free_never(map);
     for (uint64_t i = 0; i < map->bucket_count; i++) {
         mem_free(map->buckets[i]);
     }
@@ -173,6 +181,50 @@ void map_clear_live(struct map *map, uint64_t vba) {
     live_add(map, run, -1);
 }
 
+void map_free_later(struct map *map, uint64_t vba) {
+    struct map_run *run = map_find(map, vba >> RUN_SHIFT);
+    uint32_t bit = vba % RUN_BLOCKS;
+    INVARIANT(10, run != NULL && bit_get(run->live, bit));
+    if (run->dying == NULL) {
+        run->dying = MEM_NEW(struct map_dying);
+        run->dying->run = run;
+        list_append(&map->dying, &run->dying->link);
+    }
+    INVARIANT(10, !bit_get(run->dying->bits, bit));
+    run->dying->bits[bit / 64] |= 1ull << (bit % 64);
+}
+
+static struct map_dying *dying_pop(struct map *map) {
+    struct list *link = list_pop(&map->dying);
+    if (link == NULL) {
+        return NULL;
+    }
+    struct map_dying *dying = CONTAINER_OF(link, struct map_dying, link);
+    dying->run->dying = NULL;
+    return dying;
+}
+
+bool map_free_now(struct map *map) {
+    struct map_dying *dying = dying_pop(map);
+    if (dying == NULL) {
+        return false;
+    }
+    for (int w = 0; w < 4; w++) {
+        INVARIANT(10, (dying->bits[w] & ~dying->run->live[w]) == 0);
+        dying->run->live[w] &= ~dying->bits[w];
+    }
+    live_add(map, dying->run, -(int)bits_count(dying->bits));
+    mem_free(dying);
+    return true;
+}
+
+void map_free_never(struct map *map) {
+    struct map_dying *dying;
+    while ((dying = dying_pop(map)) != NULL) {
+        mem_free(dying);
+    }
+}
+
 void map_move(struct map *map, struct map_run *run, const uint64_t moved[4],
               struct segment *segment, uint32_t offset, uint32_t height, uint32_t index) {
     run->segment->live_blocks -= run->live_count;
@@ -239,6 +291,24 @@ int map_load(struct map *map, uint64_t number, const struct map_value_phys *valu
     map->live_blocks += run->live_count;
     list_append(&s->runs, &run->in_segment);
     return OK;
+}
+
+static int compare_numbers(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+uint64_t *map_numbers(const struct map *map, uint64_t *ret_count) {
+    uint64_t *numbers = MEM_NEW_ARRAY(uint64_t, map->run_count + 1);
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < map->bucket_count; i++) {
+        if (map->buckets[i] != NULL) {
+            numbers[count++] = map->buckets[i]->number;
+        }
+    }
+    qsort(numbers, count, sizeof(*numbers), compare_numbers);
+    *ret_count = count;
+    return numbers;
 }
 
 static int compare_runs(const void *a, const void *b) {

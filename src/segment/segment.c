@@ -330,6 +330,14 @@ void segment_start_freeing(struct segment_table *table, struct segment *s) {
     list_append(&table->freeing, &s->freeing_link);
 }
 
+void segment_stop_freeing(struct segment_table *table, struct segment *s) {
+    ASSERT_EQ(s->state, SEGMENT_FREEING);
+    list_remove(&s->freeing_link);
+    table->slots[s->slot] = s;
+    s->state = SEGMENT_SEALED;
+    segment_mark_dirty(table, s);
+}
+
 void segment_release(struct segment_table *table, struct segment *s) {
     INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0 &&
                      list_is_empty(&s->runs));

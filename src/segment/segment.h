@@ -128,6 +128,8 @@ void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys);
 void segment_seal(struct segment_table *table, struct segment *s);
 /* Takes it out of the table (state FREEING); the chunks stay taken until segment_release(). */
 void segment_start_freeing(struct segment_table *table, struct segment *s);
+/* As if it had not begun, in the same checkpoint: something lives there after all. */
+void segment_stop_freeing(struct segment_table *table, struct segment *s);
 /* Gives the chunks back and frees the struct. */
 void segment_release(struct segment_table *table, struct segment *s);
 /* A member was expelled: seals open segments on it, marks columns lost that it may not hold. */
