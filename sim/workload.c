@@ -49,12 +49,24 @@ static uint64_t usable_segments(struct world *w, uint32_t columns) {
     return low;
 }
 
+/* Chunks for metadata: the map has an item of 88 bytes for a row, which holds two blocks at least,
+ * in nodes that are not full; it may lie in twice the segments it needs, and be written anew. */
+static uint64_t meta_kept(const struct world *w, uint32_t in_sync) {
+    uint64_t blocks = 8 + 4 * w->geometry.node_blocks + w->limits.dirty_bytes / BLOCK_BYTES / 32;
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        const struct world_volume *v = &w->volumes[i];
+        blocks += v->state == VOL_NONE ? 0 : v->oracle.used_blocks / 64;
+    }
+    uint64_t segments = 1 + div_round_up(blocks * 5 / 4, w->geometry.chunk_blocks);
+    return (3 + 3 * segments) * MIN(3u, in_sync);
+}
+
 /* What a pool may keep for itself: an eighth, or, if more, three chunks for each column of each
  * profile in use (written to, being cleaned, cold), its metadata, and room for what is dirty. */
 static double space_reserve(struct world *w) {
     bool in_use[PROFILE_COUNT] = {[PROFILE_RAID1] = true, [PROFILE_RAID1_3] = true};
     uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | faults_bad(w));
-    uint64_t chunks = 0, kept = 18, widest = 1;
+    uint64_t chunks = 0, kept = meta_kept(w, in_sync), widest = 1;
     for (uint32_t i = 0; i < w->disk_count; i++) {
         chunks += chunks_of(w, i);
     }

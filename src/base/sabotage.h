@@ -26,8 +26,7 @@
     X(fault_half_done, "a merge that a lost node ends clears the live bits it had come to")        \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
-    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \
-    X(degraded_never, "no segment is written degraded, and checkpoints find no space instead")
+    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
 
 #ifdef HOLDFAST_SABOTAGE
 enum sabotage {

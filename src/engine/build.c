@@ -52,10 +52,10 @@ static struct shape stream_shape(const struct engine *e, enum segment_kind kind,
         profile = meta_profile(e);
     }
     struct shape shape = {0};
-    if (!e->short_of_space || keep_free > 0 || SABOTAGE(degraded_never)) {
+    if (!e->short_of_space || keep_free > 0) {
         shape = segment_shape(&e->table, profile, keep_free, profile_losses(profile));
     }
-    return shape.data > 0 || keep_free > 0 || SABOTAGE(degraded_never)
+    return shape.data > 0 || keep_free > 0
                ? shape
                : segment_shape(&e->table, profile, 0, segment_losses_least(&e->table, profile));
 }

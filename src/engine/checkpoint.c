@@ -17,8 +17,9 @@
  * out of a tree loses its live bit when the merge has succeeded (merge.c); that of nodes is cleared
  * when all rows are on disk.
  *
- * If a checkpoint fails (no space, or metadata lost beyond redundancy), nothing of it counts: the
- * engine takes no more writes, and what is acknowledged is in the log. */
+ * A checkpoint that would find no space is not begun (postpone()). If one fails all the same, or
+ * because the pool's own metadata is lost beyond redundancy, nothing of it counts: the engine takes
+ * no more writes, and what is acknowledged is in the log. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -26,6 +27,11 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "engine/private.h"
+
+#define POSTPONED_LEAST_NS (1 * NS_PER_S)
+#define POSTPONED_MOST_NS (30 * NS_PER_S)
+
+enum { RING_FORCES_PCT = 60 };
 
 /* ---- the map ---- */
 
@@ -429,12 +435,33 @@ bool checkpoint_is_due(const struct engine *e) {
     return false;
 }
 
+/* A checkpoint that would find no room is not begun: then it need not be undone. Writes are refused
+ * meanwhile (nothing more is admitted), deletes and unmaps are taken, and it is tried again when
+ * one of them has come, a disk has gone, or some time has passed. Only when the log fills up it is
+ * tried in any case: the reckoning is for the worst. */
+static bool postpone(struct engine *e) {
+    if (space_holds_checkpoint(e) || log_ring_used_pct(e->log) >= RING_FORCES_PCT) {
+        e->postponed = false;
+        e->postponed_pause_ns = 0;
+        return false;
+    }
+    e->checkpoint_wanted = false;
+    e->postponed = true;
+    e->postponements++;
+    e->postponed_pause_ns =
+        MIN(MAX(e->postponed_pause_ns * 2, POSTPONED_LEAST_NS), POSTPONED_MOST_NS);
+    fiber_queue_wake_all(&e->space_waiters);
+    fiber_queue_wake_all(&e->checkpoint_waiters);
+    (void)fiber_queue_wait_until(&e->work, env_now_ns(e->env) + e->postponed_pause_ns);
+    return true;
+}
+
 void checkpoint_loop(void *arg) {
     struct engine *e = arg;
     uint64_t period = (uint64_t)e->limits.checkpoint_ms * NS_PER_MS;
     while (e->state == ENGINE_RUNNING) {
         bool half_full = e->dirty_bytes * 2 > e->limits.dirty_bytes;
-        if (!e->checkpoint_wanted && !half_full) {
+        if (!e->checkpoint_wanted && !half_full && !e->postponed) {
             (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
         }
         if (e->state != ENGINE_RUNNING) {
@@ -449,7 +476,11 @@ void checkpoint_loop(void *arg) {
             e->last_checkpoint_ns = env_now_ns(e->env);
             due = false;
         }
-        if (e->checkpoint_wanted || due || e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+        if (e->checkpoint_wanted || due || e->postponed ||
+            e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+            if (postpone(e)) {
+                continue;
+            }
             if (checkpoint_run(e, 0) != OK) {
                 break; /* engine_fail() has noted why */
             }

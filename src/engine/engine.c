@@ -62,7 +62,11 @@ void engine_fail(struct engine *e, int error, const char *what) {
 int engine_checkpoint(struct engine *e) {
     uint64_t started = e->checkpoint_started;
     checkpoint_want(e);
+    uint64_t postponements = e->postponements;
     while (e->state == ENGINE_RUNNING && e->checkpoint_ended <= started) {
+        if (e->postponements != postponements) {
+            return ERR_NO_SPACE;
+        }
         fiber_queue_wait(&e->checkpoint_waiters);
     }
     return e->state == ENGINE_FAILED ? e->failure : e->state == ENGINE_CLOSING ? ERR_SHUTDOWN : OK;
@@ -535,11 +539,16 @@ static void status_health(const struct engine *e, struct engine_status *st) {
                "%u (%s): %s",
                missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
     }
+    bool full = e->postponed && !failed;
+    if (full) {
+        advise(st, "there is no room for a checkpoint: no writes are taken until something is "
+                   "unmapped or deleted");
+    }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                      ? "failed"
-                   : missing > 0 || harmed > 0 ? "degraded"
-                                               : "ok");
+                   failed                              ? "failed"
+                   : missing > 0 || harmed > 0 || full ? "degraded"
+                                                       : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */

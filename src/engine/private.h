@@ -121,7 +121,8 @@ struct volume {
     struct fiber_queue lock_waiters;
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
-    uint32_t users; /* requests at work on it: it is not freed before they end */
+    uint64_t admitted_bytes; /* of data under way that a checkpoint will have to write */
+    uint32_t users;          /* requests at work on it: it is not freed before they end */
     uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
     struct sweep *sweep;                  /* reclaim.c */
     struct read_stream stream[READ_STREAMS];
@@ -241,6 +242,8 @@ struct engine {
     uint64_t late_since_ns[POOL_DISKS_MAX];        /* 0: nothing given up is outstanding on it */
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
+    bool postponed; /* the last checkpoint was not begun, for want of room: see checkpoint_loop() */
+    uint64_t postponements, postponed_pause_ns;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
@@ -370,9 +373,13 @@ struct charge {
 /* Parks until the blocks may be written to `v`, and reserves what they may need. ERR_NO_SPACE. */
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
+/* What has its place on disk already needs no memory, and no room in a checkpoint. */
+void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
 /* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
 bool space_is_short(const struct engine *e);
+/* It fits at all, in the protection that older segments still have. */
+bool space_holds_checkpoint(const struct engine *e);
 uint64_t space_used_share(const struct engine *e, bool with_dirty);
 HF_MUST_CHECK int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks);
 enum profile meta_profile(const struct engine *e); /* whose shape metadata segments have */

@@ -333,8 +333,7 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
               ? ERR_DATA_LOSS
               : ref_build(e, v, block, count, content, at, &row);
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
-        e->admitted_bytes -= charge.bytes;
-        charge.bytes = 0;
+        space_forgive_bytes(v, &charge);
     }
     if (err == OK && SABOTAGE(ref_before_row)) {
         err = ref_log(e, v, block, row, &charge);
@@ -466,7 +465,11 @@ static int unmap_blocks(struct engine *e, struct volume *v, uint64_t block, uint
                             .v = v,
                             .record.range = {.volume = v->phys.id, .block = block, .count = count}};
     w.log.header = &w.record.range;
-    return log_append(e->log, &w.log);
+    int err = log_append(e->log, &w.log);
+    if (err == OK && e->postponed) {
+        checkpoint_want(e); /* perhaps it fits now */
+    }
+    return err;
 }
 
 static int unmap_request(struct engine *e, struct volume *v, struct volume_request *q) {

@@ -125,7 +125,7 @@ static uint64_t reserved_chunks(const struct engine *e) {
     }
     /* Metadata lies in twice the segments it needs, and may be written once more: meta_clean(). */
     chunks += (META_SPARSE_SEGMENTS + 3ull * meta_segments(e, e->meta_blocks)) *
-              e->pool->super.meta_copies;
+              MIN(e->pool->super.meta_copies, disks);
     return chunks + 2 * widest + 3 * div_round_up(e->limits.dirty_bytes, chunk_bytes(e));
 }
 
@@ -190,8 +190,10 @@ static uint64_t unwritten_blocks(const struct engine *e, enum profile p) {
     uint64_t blocks = 0;
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        blocks +=
-            v->phys.profile == p ? v->admitted_blocks + v->dirty_blocks + v->frozen_blocks : 0;
+        if (v->phys.profile == p) {
+            blocks += v->admitted_bytes / BLOCK_BYTES;
+            blocks += v->active.data_blocks + v->frozen.data_blocks;
+        }
     }
     return MIN(blocks, dirty_total_bytes(e) / BLOCK_BYTES);
 }
@@ -235,13 +237,22 @@ bool space_is_short(const struct engine *e) {
     return !room_holds(e, segment_room_free(&e->table, 0), PROFILE_COUNT, 0, false);
 }
 
+bool space_holds_checkpoint(const struct engine *e) {
+    struct segment_room room = segment_room_free(&e->table, 0);
+    room.lost = e->pool->super.member_count - pool_in_sync_count(e->pool);
+    return room_holds(e, room, PROFILE_COUNT, 0, false);
+}
+
 static int wait_for_checkpoint(struct engine *e) {
-    if (!e->checkpoint_fiber_gone && e->state != ENGINE_FAILED) {
+    if (!e->postponed && !e->checkpoint_fiber_gone && e->state != ENGINE_FAILED) {
         checkpoint_want(e);
         fiber_queue_wait(&e->space_waiters);
     }
     if (e->state == ENGINE_FAILED) {
         return e->failure;
+    }
+    if (e->postponed) {
+        return ERR_NO_SPACE;
     }
     return e->checkpoint_fiber_gone ? ERR_SHUTDOWN : OK; /* nobody makes room any more */
 }
@@ -315,6 +326,7 @@ int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t cou
     }
     if (err == OK) {
         v->admitted_blocks += charge.blocks;
+        v->admitted_bytes += charge.bytes;
         e->admitted_bytes += charge.bytes;
         *ret_charge = charge;
     }
@@ -324,10 +336,17 @@ int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t cou
     return err;
 }
 
+void space_forgive_bytes(struct volume *v, struct charge *charge) {
+    v->admitted_bytes -= charge->bytes;
+    v->engine->admitted_bytes -= charge->bytes;
+    charge->bytes = 0;
+}
+
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied) {
     ASSERT_LE(charge->blocks, v->admitted_blocks);
-    ASSERT_LE(charge->bytes, e->admitted_bytes);
+    ASSERT_LE(charge->bytes, v->admitted_bytes);
     v->admitted_blocks -= charge->blocks;
+    v->admitted_bytes -= charge->bytes;
     e->admitted_bytes -= charge->bytes;
     if (applied) {
         v->dirty_blocks += charge->blocks;
