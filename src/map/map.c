@@ -30,7 +30,8 @@ void map_init(struct map *map, struct segment_table *table) {
 }
 
 void map_done(struct map *map) {
-    map_free_never(map);
+    while (map_free_never(map)) {
+    }
     for (uint64_t i = 0; i < map->bucket_count; i++) {
         mem_free(map->buckets[i]);
     }
@@ -218,11 +219,10 @@ bool map_free_now(struct map *map) {
     return true;
 }
 
-void map_free_never(struct map *map) {
-    struct map_dying *dying;
-    while ((dying = dying_pop(map)) != NULL) {
-        mem_free(dying);
-    }
+bool map_free_never(struct map *map) {
+    struct map_dying *dying = dying_pop(map);
+    mem_free(dying);
+    return dying != NULL;
 }
 
 void map_move(struct map *map, struct map_run *run, const uint64_t moved[4],
@@ -291,24 +291,6 @@ int map_load(struct map *map, uint64_t number, const struct map_value_phys *valu
     map->live_blocks += run->live_count;
     list_append(&s->runs, &run->in_segment);
     return OK;
-}
-
-static int compare_numbers(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-uint64_t *map_numbers(const struct map *map, uint64_t *ret_count) {
-    uint64_t *numbers = MEM_NEW_ARRAY(uint64_t, map->run_count + 1);
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < map->bucket_count; i++) {
-        if (map->buckets[i] != NULL) {
-            numbers[count++] = map->buckets[i]->number;
-        }
-    }
-    qsort(numbers, count, sizeof(*numbers), compare_numbers);
-    *ret_count = count;
-    return numbers;
 }
 
 static int compare_runs(const void *a, const void *b) {
