@@ -233,7 +233,9 @@ static uint32_t collect(struct probe *const *probes, uint32_t count, const struc
 static int refuse_clones(struct probe *const *probes, uint32_t count, struct errmsg *reterr) {
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t j = 0; j < i; j++) {
-            if (uuid_equal(&probes[i]->label.disk, &probes[j]->label.disk)) {
+            /* (Of two paths to one disk one is busy: we hold it by the other.) */
+            if (uuid_equal(&probes[i]->label.disk, &probes[j]->label.disk) && !probes[i]->busy &&
+                !probes[j]->busy) {
                 return errmsg_set(reterr, ERR_FOREIGN,
                                   "pool %s: %s and %s are the same disk twice (a clone, or two "
                                   "paths to one disk); leave one of them out",

@@ -67,9 +67,11 @@ struct pool_open_options {
 };
 
 /* Opens disks, validates labels and superblocks, picks the newest under quorum. Writes nothing.
- * Fiber. ERR_NOT_FOUND, ERR_QUORUM (names the missing disks and offers --force-quorum), ERR_STALE,
- * ERR_FOREIGN, ERR_UNSUPPORTED (an unknown incompatible feature), ERR_BUSY (used by another host),
- * ERR_DATA_LOSS. Two disks with the same uuid (a clone) are refused, both named. */
+ * Waits up to 5 s for disks of the pool that somebody else holds; they are never taken for absent
+ * (unless force_quorum). Fiber. ERR_NOT_FOUND, ERR_QUORUM (names the missing disks and offers
+ * --force-quorum), ERR_STALE, ERR_FOREIGN, ERR_UNSUPPORTED (an unknown incompatible feature),
+ * ERR_BUSY (disks in use, or the pool used by another host), ERR_DATA_LOSS. Two disks with the same
+ * uuid (a clone) are refused, both named. */
 HF_MUST_CHECK int pool_open(struct env *env, const struct pool_open_options *options,
                             struct pool **ret_pool, struct errmsg *reterr);
 
