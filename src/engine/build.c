@@ -57,7 +57,7 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
     if (s->segment == NULL) {
         struct shape shape =
             kind == SEGMENT_META
-                ? (struct shape){.copies = (uint8_t)MIN(e->pool->super.meta_copies,
+                ? (struct shape){.copies = (uint8_t)MIN(e->pool->meta_copies,
                                                         pool_in_sync_count(e->pool)),
                                  .data = 1}
                 : segment_shape(&e->table, profile, keep_free);
@@ -240,6 +240,9 @@ int builder_add(struct engine *e, struct builder *b, const void *data, struct bu
             return err;
         }
         b->vba_next = engine_take_vba_run(e);
+        if (b->vba_next == 0) {
+            return ERR_LIMIT;
+        }
     }
     struct row_job *job = b->job;
     struct row_run_phys *run = job->run_count > 0 ? &job->run[job->run_count - 1] : NULL;

@@ -32,7 +32,7 @@ uint64_t volume_promised_blocks(const struct volume *v) {
 static uint64_t reserved_chunks(const struct engine *e) {
     bool in_use[PROFILE_COUNT] = {false};
     uint32_t widest = 1;
-    uint64_t chunks = 6ull * e->pool->super.meta_copies;
+    uint64_t chunks = 6ull * e->pool->meta_copies;
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
         in_use[v->phys.profile] = true;

@@ -83,6 +83,7 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     struct pool_private *p = MEM_NEW(struct pool_private);
     pool->env = env;
     pool->super = *choice->super;
+    pool->meta_copies = choice->super->meta_copies;
     pool->read_only = read_only;
     pool->private_state = p;
     p->pool = pool;

@@ -651,22 +651,23 @@ static void a_probe_expels_what_is_gone(void **state) {
     end(&f);
 }
 
-static void set_three_copies(void *arg) {
-    struct call *c = arg;
-    c->error = pool_set_meta_copies(c->pool, 3);
-}
-
 static void copies_of_metadata_can_be_raised(void **state) {
     (void)state;
     struct fixture f;
     begin(&f, 4);
     struct call c = call_on(&f.host, &f.rig);
     assert_int_equal(run_open_and_take(&c), OK);
-    assert_int_equal(run(&c, set_three_copies), OK);
+    assert_int_equal(c.pool->meta_copies, 2);
+    c.pool->meta_copies = 3;
+    pool_expel(c.pool, 3, "it is slow");
+    assert_int_equal(run(&c, do_settle), OK);
+    assert_int_equal(c.pool->super.meta_copies, 2); /* not before a checkpoint has given them */
+    assert_int_equal(run(&c, do_commit), OK);
+    assert_int_equal(c.pool->super.meta_copies, 3);
     run_close(&c);
     assert_int_equal(run(&c, do_open), OK);
     assert_int_equal(c.pool->super.meta_copies, 3);
-    assert_int_equal(c.pool->super.checkpoint, 0);
+    assert_int_equal(c.pool->meta_copies, 3);
     run_close(&c);
     end(&f);
 }
