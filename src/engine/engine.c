@@ -82,6 +82,7 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
+    log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
     while (e->running > 0 || e->read_aheads > 0) {
         fiber_queue_wake_all(&e->space_waiters);
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);

@@ -65,6 +65,7 @@ struct log {
     bool close_queued, settling, space_short;
     struct env_task close_task;
     int error;
+    int no_room; /* what those get who would have to wait for room; OK: they wait */
     struct log_counters counters;
 };
 
@@ -299,11 +300,11 @@ static bool expel_a_suspended(struct log *log, uint64_t tried) {
     return false;
 }
 
-static void entries_fail(struct log *log, struct list *entries) {
+static void entries_fail(struct list *entries, int error) {
     struct list *link;
     while ((link = list_pop(entries)) != NULL) {
         struct log_entry *e = CONTAINER_OF(link, struct log_entry, link);
-        e->result = log->error;
+        e->result = error;
         e->done = true;
         if (e->waiter != NULL) {
             fiber_wake(e->waiter);
@@ -358,6 +359,11 @@ static void log_close_row(struct log *log) {
         }
         if (log->space_short) {
             log->counters.waits_for_space++;
+            if (log->no_room != OK) {
+                entries_fail(&log->open, log->no_room);
+                log->open_bytes = 0;
+                return;
+            }
             log->options.want_checkpoint(log->options.owner);
             return; /* log_trim() comes back here */
         }
@@ -383,7 +389,7 @@ static void log_close_row(struct log *log) {
         }
     }
     if (log->error != OK) {
-        entries_fail(log, &log->open);
+        entries_fail(&log->open, log->error);
     }
 }
 
@@ -431,6 +437,9 @@ static void row_pursue(struct log_row *row) {
             row_send(row, other);
         } else if (expel_a_suspended(log, row->tried)) {
             continue;
+        } else if (row_has_candidates(row) && log->no_room != OK) {
+            log_fail(log, log->no_room);
+            return;
         } else if (row_has_candidates(row)) {
             log->options.want_checkpoint(log->options.owner); /* log_trim() comes back here */
             return;
@@ -563,15 +572,20 @@ void log_fail(struct log *log, int error) {
         return;
     }
     log->error = error;
-    entries_fail(log, &log->open);
+    entries_fail(&log->open, error);
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
-        entries_fail(log, &row->entries);
+        entries_fail(&row->entries, error);
         list_remove(&row->link);
         log->row_count--;
         row_free_if_over(row);
     }
     log->options.want_checkpoint(log->options.owner);
+}
+
+void log_no_room(struct log *log, int error) {
+    log->no_room = error;
+    log_reconsider(log);
 }
 
 int log_error(const struct log *log) {

@@ -118,6 +118,9 @@ void log_reconsider(struct log *log);
  * be made durable any more; the owner is told by want_checkpoint(). */
 void log_fail(struct log *log, int error);
 int log_error(const struct log *log); /* OK: it has not failed */
+/* There will be no more checkpoints: whoever waits for room on the rings, now or later, gets
+ * `error`. What has room goes on. */
+void log_no_room(struct log *log, int error);
 
 /* ---- replay ---- */
 
