@@ -146,17 +146,17 @@ static int replay(struct engine *e, enum record_type type, const void *header, s
 }
 
 static int replay_ref(struct engine *e, uint64_t vba) {
-    struct {
-        struct record_ref ref;
-        uint32_t crc[2];
-    } r = {.ref = {.volume = 1,
-                   .vba = vba,
-                   .segment_uid = 5,
-                   .count = 2,
-                   .segment = 0,
-                   .height = 4,
-                   .header_blocks = 1}};
-    return replay(e, RECORD_REF, &r, sizeof(r), 0);
+    uint32_t count = 2, bytes = (uint32_t)(sizeof(struct record_ref) + count * sizeof(uint32_t));
+    struct record_ref *r = mem_alloc(bytes);
+    r->volume = 1;
+    r->vba = vba;
+    r->segment_uid = 5;
+    r->count = count;
+    r->height = 4;
+    r->header_blocks = 1;
+    int error = replay(e, RECORD_REF, r, bytes, 0);
+    mem_free(r);
+    return error;
 }
 
 static void records_are_doubted(void **state) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MPL-2.0
-# hang-memory.sh [SECONDS] : memory stays bounded while a disk hangs. One of six disks stops answering
+# hang.sh [SECONDS] : memory stays bounded while a disk hangs, and neither a check nor a start waits for
+# it for long. One of six disks stops answering
 # under a load that writes and reads for SECONDS (20), and the resident memory of the service is
 # looked at ten times a second. It may be what it was before the load, and on top of that what the
 # settings and limits allow: the caches, the dirty data, what a disk may owe (64 MiB, disk.h), what one
@@ -64,4 +65,14 @@ fault heal '*'
 try "the load client saw no error" load_end
 stop
 check_clean "holdfast check is clean"
+
+# Neither a check nor a start waits for such a disk for long.
+fault hang d4 all
+timeout 60 "$build/holdfast" check tank --disk "$mount"/d* >"$work/check.out" 2>&1
+code=$?
+try "a check with a disk that hangs ends in time" test "$code" -eq 1
+try "and names it" grep -q 'd4 does not answer' "$work/check.out"
+serve && try "a start does, too" grep -q degraded <(hf pool status tank)
+fault heal '*'
+stop
 finish
