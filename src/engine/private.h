@@ -55,6 +55,7 @@ struct record_segment {
 };
 
 #define SHARE_ONE (1ull << 48)
+#define VOLUME_ID_END (1ull << 32)
 
 /* In the catalog and in log records. */
 enum {
@@ -296,7 +297,7 @@ struct engine {
 /* engine.c */
 struct volume *engine_volume(struct engine *e, uint64_t id); /* NULL: gone or being deleted */
 void engine_fail(struct engine *e, int error, const char *what);
-uint64_t engine_take_vba_run(struct engine *e);
+uint64_t engine_take_vba_run(struct engine *e); /* 0: there are no more */
 
 /* build.c */
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
@@ -334,8 +335,9 @@ bool meta_clean(struct engine *e);
 bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr);
 /* Table pages, catalog and directory of a checkpoint; fills in roots. Parks. */
 HF_MUST_CHECK int meta_write_tables(struct engine *e, struct roots_phys *roots);
-/* After the number of metadata copies was raised: everything is written again, in a checkpoint. */
-HF_MUST_CHECK int meta_strengthen(struct engine *e);
+/* Raises the number of copies of metadata: all of it is written again, in a checkpoint, and the
+ * superblock of that says so. Parks. */
+HF_MUST_CHECK int meta_strengthen(struct engine *e, uint32_t copies);
 HF_MUST_CHECK int meta_load_tables(struct engine *e, struct errmsg *reterr);
 
 /* catalog.c */

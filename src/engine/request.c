@@ -240,6 +240,10 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
         return err;
     }
     uint64_t vba = engine_take_vba_run(e);
+    *ret_row = row; /* the caller's in any case */
+    if (vba == 0) {
+        return ERR_LIMIT;
+    }
     row->runs[0] = (struct row_run_phys){.vba = vba,
                                          .offset = block,
                                          .volume = (uint32_t)v->phys.id,
@@ -259,7 +263,6 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
         row->crc[i] = crc32c_seeded(vba + i, row_block(row, i), BLOCK_BYTES);
     }
     row_finish(row);
-    *ret_row = row;
     return OK;
 }
 

@@ -81,6 +81,7 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
+    uint32_t slots_most; /* as many segments as there are chunks, at most 2^24 */
     bool
         *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
