@@ -57,7 +57,12 @@ struct log {
     struct ring rings[POOL_DISKS_MAX];
     struct list open; /* entries waiting for a row */
     size_t open_bytes;
-    struct list rows; /* under way */
+    uint32_t open_hurried;  /* entries that are not patient */
+    uint32_t expected;      /* patient entries that will come soon */
+    uint64_t open_since_ns; /* when the first of the open entries came */
+    bool rotating;          /* a disk seeks for each row */
+    struct env_timer hurry; /* patience has ended */
+    struct list rows;       /* under way */
     uint32_t row_count;
     uint64_t next_lsn, committed_lsn;
     uint64_t turn;
@@ -97,6 +102,12 @@ static void close_task_run(struct env_task *task) {
     log_close_row(log);
 }
 
+static void close_soon(struct log *log);
+
+static void hurry_fired(struct env_timer *timer) {
+    close_soon(CONTAINER_OF(timer, struct log, hurry));
+}
+
 static void close_soon(struct log *log) {
     if (!log->close_queued) {
         log->close_queued = true;
@@ -113,6 +124,11 @@ struct log *log_new(const struct log_options *options) {
     log->next_lsn = options->generation << 32 | 1;
     log->committed_lsn = log->next_lsn - 1;
     log->close_task.run = close_task_run;
+    log->hurry.fire = hurry_fired;
+    for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
+        struct disk *disk = log->pool->disks[m];
+        log->rotating |= disk != NULL && disk_info(disk)->rotational;
+    }
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         list_init(&log->rings[m].slots);
         log->rings[m].head = (uint32_t)(options->ring_heads[m] % ring_blocks(log));
@@ -137,6 +153,7 @@ void log_free(struct log *log) {
         return;
     }
     ASSERT(list_is_empty(&log->open) && log->live_rows == 0 && !log->close_queued);
+    env_timer_cancel(log->pool->env, &log->hurry);
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         while (!list_is_empty(&log->rings[m].slots)) {
             ring_pop(&log->rings[m]);
@@ -227,12 +244,24 @@ static void row_send(struct log_row *row, uint32_t member) {
 
 /* ---- closing rows ---- */
 
-/* A row closes at once when none is under way. While one is, a few small entries (REFs, above all)
- * wait for it to come back and share the next: on a rotating disk each row is a seek to the ring.
+/* A seek to the ring and back takes the time in which a rotating disk writes a dozen columns of
+ * long rows. So the REFs of long writes that are under way together share one. */
+static bool log_is_patient(struct log *log) {
+    uint64_t until = log->open_since_ns + LOG_PATIENCE_NS;
+    if (!log->rotating || log->expected == 0 || log->open_hurried > 0 ||
+        env_now_ns(log->pool->env) >= until) {
+        return false;
+    }
+    env_timer_arm(log->pool->env, &log->hurry, until);
+    return true;
+}
+
+/* A row closes at once when none is under way, unless all of its entries are patient. While one is,
+ * a few small entries (REFs, above all) wait for it to come back and share the next.
  */
-static bool log_may_close(const struct log *log) {
+static bool log_may_close(struct log *log) {
     if (log->row_count == 0) {
-        return true;
+        return !log_is_patient(log);
     }
     return log->row_count < LOG_ROWS_IN_FLIGHT && log->open_bytes >= GATHER_BYTES;
 }
@@ -327,6 +356,7 @@ static size_t row_gather(struct log *log, struct list *ret_entries) {
         }
         bytes += entry_bytes(e);
         log->open_bytes -= entry_bytes(e);
+        log->open_hurried -= !e->patient;
         list_remove(&e->link);
         list_append(ret_entries, &e->link);
     }
@@ -605,9 +635,21 @@ void log_start(struct log *log, struct log_entry *entry) {
         entry->done = true;
         return;
     }
+    if (list_is_empty(&log->open)) {
+        log->open_since_ns = env_now_ns(log->pool->env);
+    }
     list_append(&log->open, &entry->link);
     log->open_bytes += entry_bytes(entry);
+    log->open_hurried += !entry->patient;
     close_soon(log);
+}
+
+void log_expect(struct log *log, int32_t change) {
+    ASSERT(change >= 0 || log->expected >= (uint32_t)-change);
+    log->expected += (uint32_t)change;
+    if (log->expected == 0) {
+        close_soon(log);
+    }
 }
 
 int log_wait(struct log *log, struct log_entry *entry) {

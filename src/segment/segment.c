@@ -94,13 +94,15 @@ static void chunk_take(struct segment_table *table, uint32_t disk, uint32_t chun
     table->changes++;
 }
 
+/* The first that is free: on a rotating disk it is nearest to the ring, which every write visits,
+ * and where the disk is fastest. */
 static uint32_t chunk_find(struct segment_table *table, uint32_t disk) {
     ASSERT_LT(0, table->chunk_free[disk]);
-    uint32_t count = table->chunk_count[disk], c = table->chunk_hint[disk];
+    uint32_t c = table->chunk_hint[disk];
     while (table->chunk_used[disk][c] != CHUNK_FREE) {
-        c = c + 1 < count ? c + 1 : 0;
+        c++;
     }
-    table->chunk_hint[disk] = c + 1 < count ? c + 1 : 0;
+    table->chunk_hint[disk] = c + 1;
     return c;
 }
 
@@ -357,6 +359,7 @@ void segment_release(struct segment_table *table, struct segment *s) {
         uint32_t disk = s->column[c].disk;
         ASSERT_EQ(table->chunk_used[disk][s->column[c].chunk], CHUNK_USED);
         table->chunk_used[disk][s->column[c].chunk] = CHUNK_FREE;
+        table->chunk_hint[disk] = MIN(table->chunk_hint[disk], s->column[c].chunk);
         table->chunk_free[disk]++;
         table->changes++;
     }

@@ -89,7 +89,7 @@ struct segment_table {
     uint8_t *chunk_used[POOL_DISKS_MAX]; /* a byte a chunk: 0 free, 1 in use, 2 returning */
     uint32_t chunk_free[POOL_DISKS_MAX];
     uint32_t chunk_count[POOL_DISKS_MAX];
-    uint32_t chunk_hint[POOL_DISKS_MAX];
+    uint32_t chunk_hint[POOL_DISKS_MAX]; /* none below is free */
     struct list freeing;
     uint64_t changes;                          /* counts chunks taken and returned */
     uint32_t density[SEGMENT_COLUMNS_MAX + 1]; /* row_density(), by data columns */
