@@ -29,10 +29,18 @@ enum volume_op {
     VOLUME_WRITE_ZEROES, /* the whole range reads as zero; space is given back where it can be */
     VOLUME_COMPARE_AND_WRITE, /* iovec: length_bytes to compare, then length_bytes to write */
     VOLUME_VERIFY,            /* reads and verifies, transfers nothing */
+    /* About the volume, not to its blocks: */
+    VOLUME_KEEP,   /* a record that the front end wants back after a restart (reservations): durable
+                      when answered; replaces the one before; length 0 removes it */
+    VOLUME_RECALL, /* that record, zeros behind it; nothing but zeros when there is none */
     VOLUME_OPS
 };
 
-enum { VOLUME_REQUEST_BYTES_MAX = 8 << 20, VOLUME_COMPARE_BYTES_MAX = 128 << 10 };
+enum {
+    VOLUME_REQUEST_BYTES_MAX = 8 << 20,
+    VOLUME_COMPARE_BYTES_MAX = 128 << 10,
+    VOLUME_RECORD_BYTES_MAX = 16 << 10,
+};
 
 struct volume_door;
 

@@ -92,6 +92,14 @@ static int carry_out(struct memory_volume *volume, struct volume_request *reques
     case VOLUME_COMPARE_AND_WRITE:
         ASSERT_LE(length, VOLUME_COMPARE_BYTES_MAX);
         return compare_and_write(request, at);
+    case VOLUME_KEEP:
+        ASSERT_LE(length, VOLUME_RECORD_BYTES_MAX);
+        memset(volume->record, 0, sizeof(volume->record));
+        copy(request, 0, volume->record, length, false);
+        break;
+    case VOLUME_RECALL:
+        copy(request, 0, volume->record, length, true);
+        break;
     case VOLUME_FLUSH:
     case VOLUME_VERIFY:
     case VOLUME_OPS:

@@ -111,6 +111,33 @@ static void read_in_sequence(struct rig *r, struct engine *e, uint64_t id) {
     assert_true(counters.read_ahead_blocks > VOLUME_BYTES / 4096 / 2);
 }
 
+static void count_record(void *ctx, const char *kind, const char *id, const void *blob,
+                         uint32_t bytes) {
+    (void)kind;
+    (void)id;
+    (void)blob;
+    (void)bytes;
+    ++*(uint32_t *)ctx;
+}
+
+/* What a front end keeps beside its volume: `round` is what it kept last. */
+static void keep_and_recall(struct engine *e, uint64_t id, int round) {
+    uint8_t record[VOLUME_RECORD_BYTES_MAX], zeros[VOLUME_RECORD_BYTES_MAX] = {0};
+    assert_int_equal(run(e, id, VOLUME_RECALL, 0, sizeof(record), record), OK);
+    for (size_t i = 0; i < sizeof(record); i++) {
+        assert_int_equal(record[i], round > 0 && i < 512u * (unsigned)round ? round : 0);
+    }
+    memset(record, round + 1, sizeof(record));
+    uint64_t bytes = 512u * (unsigned)(round + 1);
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, sizeof(record), record), OK);
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, 0, NULL), OK);
+    assert_int_equal(run(e, id, VOLUME_RECALL, 0, sizeof(record), record), OK);
+    assert_memory_equal(record, zeros, sizeof(record));
+    memset(record, round + 1, sizeof(record));
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, bytes, record), OK);
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, 2 * sizeof(record), record), ERR_INVALID);
+}
+
 static void life(void *arg) {
     struct rig *r = arg;
     struct errmsg e = {0};
@@ -129,6 +156,7 @@ static void life(void *arg) {
     for (int round = 0; round < 3; round++) {
         random_steps(r, engine, id);
         verify_all(r, engine, id);
+        keep_and_recall(engine, id, round);
         must(engine_close(engine, round == 1, env_now_ns(r->env) + 10 * NS_PER_S, &e), &e);
         struct engine_check_result result;
         must(engine_check(r->env, &import.pool, report, NULL, &result, &e), &e);
@@ -140,7 +168,12 @@ static void life(void *arg) {
         read_in_sequence(r, engine, id);
         verify_all(r, engine, id);
     }
+    uint32_t kept = 0;
+    engine_config_each(engine, VOLUME_RECORD_KIND, count_record, &kept);
+    assert_int_equal(kept, 1);
     must(engine_volume_delete(engine, "v", &e), &e);
+    engine_config_each(engine, VOLUME_RECORD_KIND, count_record, &kept);
+    assert_int_equal(kept, 1); /* it went with the volume */
     must(engine_checkpoint(engine), &e);
     must(engine_checkpoint(engine), &e);
     struct engine_status *status = mem_alloc(sizeof(*status));
