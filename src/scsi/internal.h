@@ -17,6 +17,8 @@ struct ua_queue {
 
 struct scsi_target {
     struct env *env;
+    uint16_t ports[SCSI_PORTS_MAX];
+    uint32_t port_count;
     struct scsi_lun *luns[SCSI_LUNS_MAX];
     struct list nexuses;
     struct list removed_luns; /* still with tasks */

@@ -38,6 +38,7 @@ enum {
     SCSI_PARAMETER_BYTES_MAX = 8 + 16 * SCSI_UNMAP_DESCRIPTORS_MAX,
     SCSI_CDB_BYTES_MAX = 16,
     SCSI_NAME_BYTES_MAX = 256,
+    SCSI_PORTS_MAX = 64, /* target ports of one target */
 };
 
 enum scsi_status {
@@ -54,6 +55,9 @@ enum scsi_status {
 struct scsi_target;
 
 struct scsi_target *scsi_target_new(struct env *env);
+/* All target ports there are now, also those without a nexus: ids in ascending order, at most
+ * SCSI_PORTS_MAX. Persistent reservations and target port groups name them. */
+void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint32_t count);
 /* No nexus may be left. Units that are left are removed. */
 void scsi_target_free(struct scsi_target *target);
 
@@ -86,12 +90,15 @@ uint32_t scsi_target_outstanding(const struct scsi_target *target);
 
 /* ---- I_T nexuses ---- */
 
-/* The target port of a nexus, for the designators of VPD page 83h (SPC-4 §7.8.6). */
+/* The two ends of a nexus. The target port is for the designators of VPD page 83h (SPC-4 §7.8.6);
+ * the initiator port is whom reservations belong to, also when the nexus is gone. */
 struct scsi_port {
     uint16_t relative_id;                  /* 1 .. 65535 */
     uint16_t group;                        /* target port group */
     char port_name[SCSI_NAME_BYTES_MAX];   /* SCSI name string: "iqn…,t,0x0001" */
     char device_name[SCSI_NAME_BYTES_MAX]; /* SCSI name string of the target device: "iqn…" */
+    /* Name of the initiator port, not empty, in lower case: "iqn…,i,0x" and the ISID. */
+    char initiator_port[SCSI_NAME_BYTES_MAX];
 };
 
 struct scsi_nexus;

@@ -95,6 +95,11 @@ void scsi_target_free(struct scsi_target *target) {
     mem_free(target);
 }
 
+void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint32_t count) {
+    target->port_count = MIN(count, (uint32_t)SCSI_PORTS_MAX);
+    memcpy(target->ports, ids, target->port_count * sizeof(*ids));
+}
+
 /* ---- logical units ---- */
 
 int scsi_lun_decode(const uint8_t field[8], uint32_t *ret_number) {
