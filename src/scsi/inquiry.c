@@ -218,7 +218,7 @@ void inquiry_check(struct scsi_task *task) {
 }
 
 void inquiry_run(struct scsi_task *task) {
-    uint8_t bytes[SCSI_RESPONSE_BYTES_MAX] = {0};
+    uint8_t bytes[SMALL_RESPONSE_BYTES] = {0};
     if ((task->cdb[1] & 1) == 0) {
         scsi_respond(task, bytes, standard_data(task, bytes));
         return;

@@ -104,7 +104,7 @@ static uint32_t put_block_descriptor(const struct scsi_lun *lun, bool long_lba, 
 
 void mode_sense_run(struct scsi_task *task) {
     const struct scsi_lun *lun = task->lun;
-    uint8_t bytes[SCSI_RESPONSE_BYTES_MAX] = {0};
+    uint8_t bytes[SMALL_RESPONSE_BYTES] = {0};
     bool ten = task->cdb[0] == 0x5a;
     bool descriptors = (task->cdb[1] & 0x08) == 0;
     bool long_lba = ten && (task->cdb[1] & 0x10) != 0;

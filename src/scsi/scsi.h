@@ -33,7 +33,7 @@ enum {
     SCSI_LUN_TASKS_MAX = 2048,          /* in one unit's task set; more get TASK SET FULL */
     SCSI_LUN_DROPPED_MAX = 1024,        /* dropped but still in the volume; more get BUSY */
     SCSI_TRANSFER_BYTES_MAX = 16 << 20, /* MAXIMUM TRANSFER LENGTH */
-    SCSI_RESPONSE_BYTES_MAX = 4096,     /* of any command that does not read the medium */
+    SCSI_RESPONSE_BYTES_MAX = 64 << 10, /* of any command that does not read the medium */
     SCSI_UNMAP_DESCRIPTORS_MAX = 256,
     SCSI_PARAMETER_BYTES_MAX = 8 + 16 * SCSI_UNMAP_DESCRIPTORS_MAX,
     SCSI_CDB_BYTES_MAX = 16,
@@ -61,7 +61,8 @@ void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint
 /* No nexus may be left. Units that are left are removed. */
 void scsi_target_free(struct scsi_target *target);
 
-/* ERR_RANGE (number), ERR_EXISTS, ERR_INVALID (block size, size). `info` is copied. */
+/* ERR_RANGE (number), ERR_EXISTS, ERR_INVALID (block size, size). `info` is copied. The unit is
+ * BUSY until it has recalled its reservations through the door. */
 HF_MUST_CHECK int scsi_lun_add(struct scsi_target *target, uint32_t number,
                                struct volume_door *door, const struct volume_info *info,
                                struct errmsg *reterr);
@@ -142,11 +143,12 @@ struct scsi_task {
 
     /* Private to the device server. */
     struct list in_lun, in_nexus;
+    struct list in_waiting; /* for dropped tasks, or for its turn to change reservations */
     struct env_task defer;
     struct scsi_lun *lun;
     const struct scsi_command *command;
     enum { SCSI_TASK_BEGUN, SCSI_TASK_RUNNING, SCSI_TASK_ENDED } state;
-    bool in_volume, waits, failed;
+    bool in_volume, failed;
     void (*step)(struct scsi_task *task);
     struct volume_request request;
     struct iovec iov;
