@@ -601,6 +601,8 @@ static const struct {
     [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0, .changes_nothing = true},
     [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true},
     [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true},
+    [VOLUME_QUERY] = {about_query, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true},
 };
 
 static int request_validate(const struct volume *v, const struct volume_request *q) {
