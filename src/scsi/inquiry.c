@@ -151,6 +151,7 @@ static uint32_t page_block_characteristics(const struct scsi_task *task, uint8_t
 }
 
 static uint32_t page_provisioning(const struct scsi_task *task, uint8_t *page) {
+    page[4] = (uint8_t)(task->lun->info.thick ? 0 : provisioning_exponent(task->lun));
     page[5] = 0x80 | 0x40 | 0x20 | 0x04;           /* LBPU, LBPWS, LBPWS10, LBPRZ */
     page[6] = task->lun->info.thick ? 0x01 : 0x02; /* resource or thin provisioned */
     return 8;
@@ -190,6 +191,7 @@ static uint32_t standard_data(const struct scsi_task *task, uint8_t *bytes) {
     bytes[2] = 0x06;                            /* SPC-4 */
     bytes[3] = 0x10 | 0x02;                     /* HISUP, response format 2 */
     bytes[4] = 96 - 5;
+    bytes[5] = 0x30; /* TPGS: target port groups, implicit and explicit */
     bytes[7] = 0x02; /* CMDQUE */
     memcpy(bytes + 8, VENDOR, 8);
     memcpy(bytes + 16, PRODUCT, 16);

@@ -66,6 +66,14 @@ struct reservation_change {
     uint8_t record[VOLUME_RECORD_BYTES_MAX];
 };
 
+/* A question about space under way; see provisioning.c. */
+struct space_check {
+    bool in_volume; /* the unit cannot be freed */
+    struct volume_request request;
+    struct iovec iov;
+    struct volume_space answer;
+};
+
 struct scsi_target {
     struct env *env;
     uint16_t ports[SCSI_PORTS_MAX];
@@ -92,6 +100,12 @@ struct scsi_lun {
     struct reservations *reservations;
     struct reservation_change change;
     const struct scsi_nexus *reserved_by; /* RESERVE of SPC-2 */
+    bool group_was_set;                   /* SET TARGET PORT GROUPS has been seen */
+
+    struct space_check space_check;
+    struct volume_space space; /* as last told; zeros: not known */
+    uint64_t unchecked_bytes;  /* written since */
+    bool threshold_passed;
 
     struct list tasks;   /* begun or running; dropped ones are not in it */
     struct list dropped; /* dropped while in the volume */
@@ -206,6 +220,15 @@ void reservations_nexus_gone(struct scsi_lun *lun, const struct scsi_nexus *nexu
 void reservations_init(struct scsi_lun *lun);
 void reservations_done(struct scsi_lun *lun);
 
+/* ---- thin provisioning ---- */
+
+uint32_t provisioning_exponent(const struct scsi_lun *lun); /* 2^n blocks are a threshold set */
+uint32_t provisioning_sets(uint64_t bytes);
+uint64_t provisioning_threshold_bytes(const struct scsi_lun *lun);
+enum { THRESHOLD_DESCRIPTOR_AT = 16 }; /* in mode page 1Ch/02h */
+void provisioning_refresh(struct scsi_lun *lun);
+void provisioning_wrote(struct scsi_lun *lun, uint64_t bytes);
+
 /* ---- files of commands ---- */
 
 void inquiry_check(struct scsi_task *task);
@@ -221,6 +244,15 @@ void request_sense_run(struct scsi_task *task);
 void read_capacity_10_check(struct scsi_task *task);
 void read_capacity_10_run(struct scsi_task *task);
 void read_capacity_16_run(struct scsi_task *task);
+void prefetch_check(struct scsi_task *task);
+void read_defects_check(struct scsi_task *task);
+void read_defects_run(struct scsi_task *task);
+void log_sense_check(struct scsi_task *task);
+void log_sense_run(struct scsi_task *task);
+void report_groups_check(struct scsi_task *task);
+void report_groups_run(struct scsi_task *task);
+void set_groups_run(struct scsi_task *task);
+void or_write_run(struct scsi_task *task);
 void lba_status_check(struct scsi_task *task);
 void lba_status_run(struct scsi_task *task);
 void report_luns_check(struct scsi_task *task);

@@ -380,6 +380,7 @@ static void recalled(struct volume_request *request) {
         mem_free(lun->reservations);
         lun->reservations = state;
         lun->readiness = UNIT_READY;
+        provisioning_refresh(lun);
     } else {
         lun->readiness = UNIT_UNKNOWN;
     }

@@ -156,7 +156,9 @@ struct scsi_task {
     uint32_t descriptor;
     enum volume_op op;
     bool fua, flush_first, verify_after, compare;
+    bool looks_again; /* step() sees a miscompare */
     struct mem_pages *scratch;
+    struct volume_space space;
 };
 
 HF_MUST_CHECK bool scsi_task_begin(struct scsi_task *task);

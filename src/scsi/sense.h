@@ -47,6 +47,7 @@ enum scsi_sense_code {
     SENSE_RESERVATIONS_RELEASED = 0x062a04,
     SENSE_REGISTRATIONS_PREEMPTED = 0x062a05,
     SENSE_COMMANDS_CLEARED = 0x062f00, /* by another initiator */
+    SENSE_THIN_THRESHOLD = 0x063807,   /* soft threshold of thin provisioning reached */
     SENSE_REPORTED_LUNS_CHANGED = 0x063f0e,
     SENSE_WRITE_PROTECTED = 0x072700,
     SENSE_SOFTWARE_WRITE_PROTECTED = 0x072702,

@@ -210,7 +210,8 @@ int scsi_lun_add(struct scsi_target *target, uint32_t number, struct volume_door
 
 /* What holds a unit alive and its volume busy. */
 static uint32_t lun_outstanding(const struct scsi_lun *lun) {
-    return lun->task_count + lun->dropped_count + lun->change.in_volume;
+    return lun->task_count + lun->dropped_count + lun->change.in_volume +
+           lun->space_check.in_volume;
 }
 
 static int lun_find(const struct scsi_target *target, uint32_t number, struct errmsg *reterr,

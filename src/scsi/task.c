@@ -154,7 +154,8 @@ void scsi_task_abort(struct scsi_task *task) {
 /* ---- requests to the volume ---- */
 
 static bool op_reads_only(enum volume_op op) {
-    return op == VOLUME_READ || op == VOLUME_VERIFY || op == VOLUME_FLUSH;
+    return op != VOLUME_WRITE && op != VOLUME_UNMAP && op != VOLUME_WRITE_ZEROES &&
+           op != VOLUME_COMPARE_AND_WRITE;
 }
 
 static bool overlaps_dropped(const struct scsi_task *task) {
@@ -183,10 +184,14 @@ static void request_done(struct volume_request *request) {
     }
     /* The edges of an unmapped range may stay mapped (see block.c). */
     bool edge = task->op == VOLUME_UNMAP && request->op == VOLUME_WRITE_ZEROES;
-    if (request->status != OK && !(edge && request->status == ERR_NO_SPACE)) {
+    bool retry = task->looks_again && request->status == ERR_MISCOMPARE;
+    if (request->status != OK && !retry && !(edge && request->status == ERR_NO_SPACE)) {
         scsi_fail_error(task, request->status);
         scsi_task_end(task);
         return;
+    }
+    if (!op_reads_only(request->op)) {
+        provisioning_wrote(task->lun, request->length_bytes);
     }
     task->step(task);
 }
@@ -281,7 +286,10 @@ static bool lun_accepts(struct scsi_task *task) {
     if ((flags & COMMAND_KEEPS_ATTENTION) == 0) {
         enum scsi_sense_code code = ua_pop(&task->nexus->attentions[lun->number]);
         if (code != SENSE_NONE) {
-            scsi_fail(task, code);
+            /* INFORMATION of a threshold: where its descriptor lies (SBC-3 §4.7.3.7.6) */
+            scsi_fail_sense(task, &(struct scsi_sense){.code = code,
+                                                       .info_valid = code == SENSE_THIN_THRESHOLD,
+                                                       .info = THRESHOLD_DESCRIPTOR_AT});
             return false;
         }
     }
@@ -350,6 +358,7 @@ static void task_init(struct scsi_task *task) {
     task->flush_first = false;
     task->verify_after = false;
     task->compare = false;
+    task->looks_again = false;
     task->scratch = NULL;
     task->request.error_bytes = 0;
 }

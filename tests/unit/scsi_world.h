@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/mem.h"
 #include "fake_env.h"
 #include "memory_volume.h"

@@ -196,20 +196,38 @@ static const struct {
     {0x1a, 0, W},         /* MODE SENSE */
     {0x1e, 0, W | E},     /* PREVENT ALLOW that allows */
     {0x25, 0, W | E | R}, /* READ CAPACITY */
-    {0x28, 0, W},         {0x2f, 0, W},
-    {0x56, 0, W | E},     {0x57, 0, W | E | R},
-    {0x5a, 0, W},         {0x5e, 0, W | E | R},
-    {0x5e, 1, W | E | R}, {0x5e, 2, W | E | R},
-    {0x5e, 3, W | E | R}, {0x5f, 0, W | E | R},
-    {0x5f, 1, W | E | R}, {0x5f, 2, W | E | R},
-    {0x5f, 3, W | E | R}, {0x5f, 4, W | E | R},
-    {0x5f, 5, W | E | R}, {0x5f, 6, W | E | R},
-    {0x5f, 7, W | E | R}, {0x88, 0, W},
-    {0x8f, 0, W},         {0x9e, 0x10, W | E | R}, /* READ CAPACITY(16) */
-    {0x9e, 0x12, W},                               /* GET LBA STATUS */
-    {0xa0, 0, W | E | R},                          /* REPORT LUNS */
-    {0xa3, 0x0c, W},      {0xa3, 0x0d, W},
-    {0xa8, 0, W},         {0xaf, 0, W},
+    {0x34, 0, W},
+    {0x37, 0, W},
+    {0x90, 0, W},
+    {0xb7, 0, W},            /* PRE-FETCH, READ DEFECT DATA */
+    {0x4d, 0, W | E | R},    /* LOG SENSE */
+    {0xa3, 0x0a, W | E | R}, /* REPORT TARGET PORT GROUPS */
+    {0x28, 0, W},
+    {0x2f, 0, W},
+    {0x56, 0, W | E},
+    {0x57, 0, W | E | R},
+    {0x5a, 0, W},
+    {0x5e, 0, W | E | R},
+    {0x5e, 1, W | E | R},
+    {0x5e, 2, W | E | R},
+    {0x5e, 3, W | E | R},
+    {0x5f, 0, W | E | R},
+    {0x5f, 1, W | E | R},
+    {0x5f, 2, W | E | R},
+    {0x5f, 3, W | E | R},
+    {0x5f, 4, W | E | R},
+    {0x5f, 5, W | E | R},
+    {0x5f, 6, W | E | R},
+    {0x5f, 7, W | E | R},
+    {0x88, 0, W},
+    {0x8f, 0, W},
+    {0x9e, 0x10, W | E | R}, /* READ CAPACITY(16) */
+    {0x9e, 0x12, W},         /* GET LBA STATUS */
+    {0xa0, 0, W | E | R},    /* REPORT LUNS */
+    {0xa3, 0x0c, W},
+    {0xa3, 0x0d, W},
+    {0xa8, 0, W},
+    {0xaf, 0, W},
 };
 
 static uint8_t let_through(const struct scsi_command *command) {
