@@ -324,6 +324,11 @@ static void or_read(struct scsi_task *task) {
 
 static void or_write_step(struct scsi_task *task) {
     uint64_t bytes = task->request.length_bytes;
+    if (task->request.status != OK && task->request.status != ERR_MISCOMPARE) {
+        scsi_fail_error(task, task->request.status);
+        scsi_task_end(task);
+        return;
+    }
     if (task->request.op == VOLUME_READ) {
         uint8_t *was = task->scratch->data, *becomes = was + bytes;
         const uint8_t *sent = task->data_out + (task->cursor_bytes - task->start_bytes);
@@ -404,7 +409,7 @@ void or_write_run(struct scsi_task *task) {
         return;
     }
     task->scratch = mem_pages_new(2 * (size_t)OR_BYTES);
-    task->looks_again = true;
+    task->takes_errors = true;
     task->step = or_write_step;
     or_read(task);
 }

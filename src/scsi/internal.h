@@ -81,6 +81,7 @@ struct scsi_target {
     struct scsi_lun *luns[SCSI_LUNS_MAX];
     struct list nexuses;
     struct list removed_luns; /* still with tasks */
+    struct list copies;       /* under way */
 };
 
 struct scsi_lun {
@@ -111,7 +112,19 @@ struct scsi_lun {
     struct list dropped; /* dropped while in the volume */
     struct list waiting; /* running, but a dropped task overlaps them (in_waiting) */
     uint32_t task_count, dropped_count;
+    uint32_t users; /* copies that may still need it */
     uint64_t reads, writes, read_bytes, write_bytes, errors;
+};
+
+/* What became of an EXTENDED COPY with a list identifier. */
+enum { COPY_RESULTS = 8 };
+struct copy_result {
+    bool used, failed;
+    uint8_t list_id, status;
+    uint16_t segments_done;
+    uint64_t transferred_bytes;
+    uint32_t sense_bytes;
+    uint8_t sense[SCSI_SENSE_BYTES_MAX];
 };
 
 struct scsi_nexus {
@@ -120,6 +133,8 @@ struct scsi_nexus {
     struct list tasks;
     struct scsi_port port;
     uint64_t initiator_hash;
+    struct copy_result results[COPY_RESULTS];
+    uint32_t next_result;
     struct ua_queue attentions[SCSI_LUNS_MAX];
 };
 
@@ -285,6 +300,26 @@ void unmap_run(struct scsi_task *task);
  * the cursor moved on. `data` NULL: no transfer. */
 void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offset_bytes,
                         uint64_t length_bytes, void *data, uint64_t data_bytes);
+
+/* The same, to the volume of another unit of the target, which must stay alive. */
+void scsi_volume_submit_to(struct scsi_task *task, struct scsi_lun *lun, enum volume_op op,
+                           uint64_t offset_bytes, uint64_t length_bytes, void *data,
+                           uint64_t data_bytes);
+
+/* ---- copies ---- */
+
+void extended_copy_run(struct scsi_task *task);
+void copy_abort_run(struct scsi_task *task);
+void copy_status_run(struct scsi_task *task);
+void copy_details_run(struct scsi_task *task);
+void copy_parameters_run(struct scsi_task *task);
+uint32_t copy_page(uint8_t *bytes);     /* VPD page 8Fh behind its header */
+void copy_gone(struct scsi_task *task); /* dropped: no list identifier finds it any more */
+void copy_free(struct scsi_copy *copy); /* its last request has come back */
+
+/* The unit's designator of VPD page 83h. */
+enum { SCSI_NAA_BYTES = 16 };
+void scsi_lun_naa(const struct scsi_lun *lun, uint8_t ret_naa[SCSI_NAA_BYTES]);
 
 /* Limits told in VPD page B0h and enforced by the commands. */
 enum {

@@ -112,6 +112,7 @@ void scsi_nexus_close(struct scsi_nexus *nexus);
 /* ---- tasks ---- */
 
 struct scsi_command;
+struct scsi_copy;
 struct scsi_lun;
 
 struct scsi_task {
@@ -156,9 +157,11 @@ struct scsi_task {
     uint32_t descriptor;
     enum volume_op op;
     bool fua, flush_first, verify_after, compare;
-    bool looks_again; /* step() sees a miscompare */
+    bool takes_errors; /* step() sees how the request ended */
     struct mem_pages *scratch;
     struct volume_space space;
+    struct scsi_lun *request_lun; /* where the request goes: another unit's volume for copies */
+    struct scsi_copy *copy;
 };
 
 HF_MUST_CHECK bool scsi_task_begin(struct scsi_task *task);

@@ -74,6 +74,7 @@ struct scsi_target *scsi_target_new(struct env *env) {
     target->env = env;
     list_init(&target->nexuses);
     list_init(&target->removed_luns);
+    list_init(&target->copies);
     return target;
 }
 
@@ -224,7 +225,7 @@ static int lun_find(const struct scsi_target *target, uint32_t number, struct er
 }
 
 void scsi_lun_release(struct scsi_lun *lun) {
-    if (lun->removed && lun_outstanding(lun) == 0) {
+    if (lun->removed && lun_outstanding(lun) == 0 && lun->users == 0) {
         list_remove(&lun->in_removed);
         reservations_done(lun);
         mem_free(lun);

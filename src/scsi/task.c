@@ -87,6 +87,8 @@ static void ended(struct env_task *defer) {
     list_remove(&task->in_nexus);
     mem_pages_free(task->scratch);
     task->scratch = NULL;
+    copy_free(task->copy);
+    task->copy = NULL;
     if (lun != NULL) {
         list_remove(&task->in_lun);
         if (task->aborted) {
@@ -136,11 +138,16 @@ void scsi_task_abort(struct scsi_task *task) {
     list_remove(&task->in_nexus);
     list_remove(&task->in_waiting);
     reservations_task_gone(task);
+    copy_gone(task);
     if (lun != NULL) {
+        /* It is dropped where its request is. */
+        struct scsi_lun *at = task->in_volume ? task->request_lun : lun;
         list_remove(&task->in_lun);
-        list_append(&lun->dropped, &task->in_lun);
+        list_append(&at->dropped, &task->in_lun);
         lun->task_count--;
-        lun->dropped_count++;
+        at->dropped_count++;
+        task->lun = at;
+        scsi_lun_release(lun);
     }
     /* When it is in the volume the completion ends it; when it has ended done() is on its way. */
     if (!task->in_volume && task->state != SCSI_TASK_ENDED) {
@@ -160,7 +167,7 @@ static bool op_reads_only(enum volume_op op) {
 
 static bool overlaps_dropped(const struct scsi_task *task) {
     const struct volume_request *want = &task->request;
-    LIST_FOR_EACH(it, &task->lun->dropped) {
+    LIST_FOR_EACH(it, &task->request_lun->dropped) {
         const struct scsi_task *other = CONTAINER_OF(it, struct scsi_task, in_lun);
         const struct volume_request *old = &other->request;
         if (!other->in_volume || (op_reads_only(old->op) && op_reads_only(want->op))) {
@@ -184,14 +191,14 @@ static void request_done(struct volume_request *request) {
     }
     /* The edges of an unmapped range may stay mapped (see block.c). */
     bool edge = task->op == VOLUME_UNMAP && request->op == VOLUME_WRITE_ZEROES;
-    bool retry = task->looks_again && request->status == ERR_MISCOMPARE;
-    if (request->status != OK && !retry && !(edge && request->status == ERR_NO_SPACE)) {
+    if (request->status != OK && !task->takes_errors &&
+        !(edge && request->status == ERR_NO_SPACE)) {
         scsi_fail_error(task, request->status);
         scsi_task_end(task);
         return;
     }
     if (!op_reads_only(request->op)) {
-        provisioning_wrote(task->lun, request->length_bytes);
+        provisioning_wrote(task->request_lun, request->length_bytes);
     }
     task->step(task);
 }
@@ -203,8 +210,14 @@ static void request_send(struct scsi_task *task) {
 
 void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offset_bytes,
                         uint64_t length_bytes, void *data, uint64_t data_bytes) {
+    scsi_volume_submit_to(task, task->lun, op, offset_bytes, length_bytes, data, data_bytes);
+}
+
+void scsi_volume_submit_to(struct scsi_task *task, struct scsi_lun *lun, enum volume_op op,
+                           uint64_t offset_bytes, uint64_t length_bytes, void *data,
+                           uint64_t data_bytes) {
     ASSERT(!task->in_volume && task->state == SCSI_TASK_RUNNING && !task->aborted);
-    struct scsi_lun *lun = task->lun;
+    task->request_lun = lun;
     task->iov = (struct iovec){data, data_bytes};
     task->request = (struct volume_request){
         .client = lun->env,
@@ -358,7 +371,9 @@ static void task_init(struct scsi_task *task) {
     task->flush_first = false;
     task->verify_after = false;
     task->compare = false;
-    task->looks_again = false;
+    task->takes_errors = false;
+    task->request_lun = NULL;
+    task->copy = NULL;
     task->scratch = NULL;
     task->request.error_bytes = 0;
 }

@@ -91,10 +91,10 @@ static void inquiry(void **state) {
     assert_int_equal(last.transfer_bytes, 5);
 
     assert_int_equal(run_in(w, CDB(0x12, 1, 0, 0, 255, 0), 255), 0);
-    assert_memory_equal(answer, "\x00\x00\x00\x07\x00\x80\x83\x86\xb0\xb1\xb2", 11);
-    for (uint32_t i = 4; i < 11; i++) {
-        uint8_t pages[7];
-        memcpy(pages, "\x00\x80\x83\x86\xb0\xb1\xb2", 7);
+    assert_memory_equal(answer, "\x00\x00\x00\x08\x00\x80\x83\x86\x8f\xb0\xb1\xb2", 12);
+    for (uint32_t i = 4; i < 12; i++) {
+        uint8_t pages[8];
+        memcpy(pages, "\x00\x80\x83\x86\x8f\xb0\xb1\xb2", 8);
         assert_int_equal(run_in(w, CDB(0x12, 1, pages[i - 4], 4, 0, 0), 1024), 0);
         assert_int_equal(answer[1], pages[i - 4]);
         assert_int_equal(last.transfer_bytes, 4u + get_be16(answer + 2));

@@ -199,7 +199,10 @@ static const struct {
     {0x34, 0, W},
     {0x37, 0, W},
     {0x90, 0, W},
-    {0xb7, 0, W},            /* PRE-FETCH, READ DEFECT DATA */
+    {0xb7, 0, W}, /* PRE-FETCH, READ DEFECT DATA */
+    {0x84, 0, W},
+    {0x84, 3, W},
+    {0x84, 4, W},            /* RECEIVE COPY RESULTS */
     {0x4d, 0, W | E | R},    /* LOG SENSE */
     {0xa3, 0x0a, W | E | R}, /* REPORT TARGET PORT GROUPS */
     {0x28, 0, W},
