@@ -135,8 +135,18 @@ struct scsi_nexus {
     uint64_t initiator_hash;
     struct copy_result results[COPY_RESULTS];
     uint32_t next_result;
+    uint8_t hidden[SCSI_LUNS_MAX / 8]; /* a bit for each number it may not use */
     struct ua_queue attentions[SCSI_LUNS_MAX];
 };
+
+static inline bool nexus_may_use(const struct scsi_nexus *nexus, uint32_t number) {
+    return (nexus->hidden[number / 8] >> number % 8 & 1) == 0;
+}
+
+/* The unit of this number as this nexus sees it: NULL when there is none for it. */
+static inline struct scsi_lun *nexus_lun(const struct scsi_nexus *nexus, uint32_t number) {
+    return nexus_may_use(nexus, number) ? nexus->target->luns[number] : NULL;
+}
 
 /* ---- commands ---- */
 
