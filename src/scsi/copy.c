@@ -66,13 +66,15 @@ static void refuse_segment(struct scsi_copy *copy, enum scsi_sense_code code) {
                                     .code = code, .info_valid = true, .info = copy->segments_done});
 }
 
-static struct scsi_lun *find_unit(const struct scsi_target *target, const uint8_t *naa) {
+/* What the nexus may not see it may not copy either. */
+static struct scsi_lun *find_unit(const struct scsi_nexus *nexus, const uint8_t *naa) {
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         uint8_t own[SCSI_NAA_BYTES];
-        if (target->luns[i] != NULL && target->luns[i]->readiness == UNIT_READY) {
-            scsi_lun_naa(target->luns[i], own);
+        struct scsi_lun *lun = nexus_lun(nexus, i);
+        if (lun != NULL && lun->readiness == UNIT_READY) {
+            scsi_lun_naa(lun, own);
             if (memcmp(own, naa, sizeof(own)) == 0) {
-                return target->luns[i];
+                return lun;
             }
         }
     }
@@ -82,7 +84,6 @@ static struct scsi_lun *find_unit(const struct scsi_target *target, const uint8_
 /* Descriptors of units: a disk, by its NAA designator (§6.4.5.2). */
 static void take_unit(struct scsi_copy *copy, uint32_t at) {
     const uint8_t *descriptor = copy->task->data_out + at;
-    struct scsi_target *target = copy->task->nexus->target;
     if (descriptor[0] != CSCD_IDENTIFICATION) {
         refuse(copy, SENSE_UNSUPPORTED_CSCD);
         return;
@@ -93,7 +94,7 @@ static void take_unit(struct scsi_copy *copy, uint32_t at) {
     }
     bool naa = (descriptor[4] & 0x0f) == 1 && (descriptor[5] & 0x3f) == 3 &&
                descriptor[7] == SCSI_NAA_BYTES;
-    struct scsi_lun *unit = naa ? find_unit(target, descriptor + 8) : NULL;
+    struct scsi_lun *unit = naa ? find_unit(copy->task->nexus, descriptor + 8) : NULL;
     if (unit == NULL) {
         refuse(copy, SENSE_COPY_UNREACHABLE);
         return;

@@ -251,7 +251,7 @@ static void tell(struct scsi_lun *lun, const struct registrant *registrant) {
     LIST_FOR_EACH_SAFE(it, &lun->target->nexuses) {
         struct scsi_nexus *nexus = CONTAINER_OF(it, struct scsi_nexus, in_target);
         if (nexus == lun->change.requester || nexus->initiator_hash != registrant->hash ||
-            nexus->port.relative_id != registrant->port ||
+            nexus->port.relative_id != registrant->port || !nexus_may_use(nexus, lun->number) ||
             strcmp(nexus->port.initiator_port, registrant->initiator) != 0) {
             continue;
         }

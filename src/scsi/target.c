@@ -367,6 +367,7 @@ void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_M
             ua_push(&nexus->attentions[i], SENSE_POWER_ON);
         } else {
             nexus_abort(nexus, lun);
+            reservations_nexus_gone(lun, nexus);
         }
     }
     for (uint32_t i = 0; changed && i < SCSI_LUNS_MAX; i++) {

@@ -215,6 +215,21 @@ static void bad_lists(void **state) {
     l.bytes[17] = 1; /* a tape */
     assert_int_equal(copy(t, &l), SENSE_INVALID_FIELD_IN_PARAMETERS);
     l.bytes[17] = 0;
+    uint8_t numbers[SCSI_LUNS_MAX / 8];
+    memset(numbers, 0xff, sizeof(numbers));
+    begin(&l, 1, 0);
+    add_unit(&l, &t->other.info);
+    add_segment(&l, 0, 0, 1, 0, 8, false);
+    assert_int_equal(copy(t, &l), SCSI_GOOD);
+    numbers[0] = 0xdf; /* the other one is not */
+    scsi_nexus_show(t->w->a, numbers);
+    assert_int_equal(test_unit_ready(t->w, t->w->a), SENSE_REPORTED_LUNS_CHANGED);
+    assert_int_equal(copy(t, &l), SENSE_COPY_UNREACHABLE);
+    numbers[0] = 0xff;
+    scsi_nexus_show(t->w->a, numbers);
+    assert_int_equal(test_unit_ready(t->w, t->w->a), SENSE_REPORTED_LUNS_CHANGED);
+    begin(&l, 1, 0);
+    add_unit(&l, &t->w->volume.info);
     l.bytes[30] ^= 1; /* nobody's designator */
     assert_int_equal(copy(t, &l), SENSE_COPY_UNREACHABLE);
     l.bytes[30] ^= 1;

@@ -742,7 +742,15 @@ static void reserve_of_old(void **state) {
     assert_int_equal(last.status, SCSI_RESERVATION_CONFLICT);
     assert_int_equal(six(w, w->a, 0x17), SCSI_GOOD);
     assert_int_equal(read_as(w, w->b), SCSI_GOOD);
-    /* it ends with a reset, and with the nexus */
+    /* it ends when the unit is no longer for the holder */
+    uint8_t numbers[SCSI_LUNS_MAX / 8] = {0};
+    assert_int_equal(six(w, w->a, 0x16), SCSI_GOOD);
+    scsi_nexus_show(w->a, numbers);
+    assert_int_equal(read_as(w, w->b), SCSI_GOOD);
+    memset(numbers, 0xff, sizeof(numbers));
+    scsi_nexus_show(w->a, numbers);
+    assert_int_equal(test_unit_ready(w, w->a), SENSE_POWER_ON);
+    /* with a reset, and with the nexus */
     assert_int_equal(outcome(run(w, CDB(0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0), NULL, 0, 0)), SCSI_GOOD);
     assert_int_equal(scsi_manage(w->b, SCSI_LUN_RESET, (uint8_t[8]){0, 3}), OK);
     assert_int_equal(test_unit_ready(w, w->b), SENSE_BUS_DEVICE_RESET);
