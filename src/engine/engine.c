@@ -286,6 +286,7 @@ static void volume_deleted(struct log_entry *log, struct buf *row, size_t data_o
         return;
     }
     v->phys.flags |= VOLUME_FLAG_DELETING;
+    about_forget(c->e, id);
     c->e->catalog_dirty = true;
 }
 

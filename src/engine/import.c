@@ -159,6 +159,7 @@ static int replay_volume_delete(struct engine *e, const void *header, uint32_t b
     if (v != NULL) {
         v->phys.flags |= VOLUME_FLAG_DELETING;
         overlay_clear(&v->active);
+        about_forget(e, id);
         e->catalog_dirty = true;
     }
     return OK;

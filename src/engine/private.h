@@ -2,6 +2,7 @@
 /* What the files of the engine share. Everything here is owned by the engine thread.
  *
  *     request.c     volume requests: admission, log, overlay
+ *     about.c       requests about a volume: what front ends keep beside it, what it holds
  *     read.c        reads: overlay, tree, map, cache, disks
  *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
@@ -410,10 +411,20 @@ void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *r
 void apply_unmap(struct volume *v, uint64_t block, uint64_t count);
 void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count);
 
+/* about.c: requests about a volume, not to its blocks */
+HF_MUST_CHECK int about_keep(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_recall(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_query(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_space(struct engine *e, struct volume *v, struct volume_request *request);
+void about_forget(struct engine *e, uint64_t volume_id); /* the volume has been deleted */
+
 /* read.c */
 HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                               void *ret_data, uint64_t *ret_bad_block);
 HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
+/* Sets the bits of blocks that have content; bits[] is of at least `count` zeroed bits. Parks.
+ * ERR_AGAIN: a checkpoint ended meanwhile. */
+HF_MUST_CHECK int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *bits);
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,
                                       uint64_t *ret_unmapped);

@@ -353,7 +353,7 @@ int read_request(struct engine *e, struct volume *v, struct volume_request *q) {
     return err;
 }
 
-/* ---- near a full pool ---- */
+/* ---- what there is ---- */
 
 static int count_visit(void *ctx, uint64_t key, const void *value) {
     (void)value;
@@ -363,9 +363,7 @@ static int count_visit(void *ctx, uint64_t key, const void *value) {
     return OK;
 }
 
-int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *ret_unmapped) {
-    uint64_t words = div_round_up(count, 64);
-    uint64_t *mapped = MEM_NEW_ARRAY(uint64_t, words + 1);
+int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapped) {
     uint64_t *ctx[2] = {mapped, &block};
     uint64_t ended = v->engine->checkpoint_ended;
     int err = tree_range(&v->tree, block, count, count_visit, ctx);
@@ -387,12 +385,18 @@ int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64
             }
         }
     }
-    uint64_t there = 0;
+    /* The tree and the overlay must be of the same moment. */
+    return err == ERR_NOT_FOUND || ended != v->engine->checkpoint_ended ? ERR_AGAIN : err;
+}
+
+int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *ret_unmapped) {
+    uint64_t words = div_round_up(count, 64), there = 0;
+    uint64_t *mapped = MEM_NEW_ARRAY(uint64_t, words + 1);
+    int err = read_mapped(v, block, count, mapped);
     for (uint64_t w = 0; w < words; w++) {
         there += (uint64_t)__builtin_popcountll(mapped[w]);
     }
     mem_free(mapped);
     *ret_unmapped = count - there;
-    /* The tree and the overlay must be of the same moment. */
-    return err == ERR_NOT_FOUND || ended != v->engine->checkpoint_ended ? ERR_AGAIN : err;
+    return err;
 }

@@ -645,14 +645,20 @@ static const struct {
     int (*run)(struct engine *e, struct volume *v, struct volume_request *q);
     uint64_t bytes_max;
     uint32_t iov_factor; /* iovec bytes per length byte */
+    bool any_length;     /* runs with a length of 0, too */
+    bool changes_nothing;
 } ops[VOLUME_OPS] = {
-    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1},
+    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1, .changes_nothing = true},
     [VOLUME_WRITE] = {write_request, VOLUME_REQUEST_BYTES_MAX, 1},
-    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0},
+    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0, .any_length = true},
     [VOLUME_UNMAP] = {unmap_request, UINT64_MAX, 0},
     [VOLUME_WRITE_ZEROES] = {zeroes_request, UINT64_MAX, 0},
     [VOLUME_COMPARE_AND_WRITE] = {compare_and_write_request, VOLUME_COMPARE_BYTES_MAX, 2},
-    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0},
+    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true},
+    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true},
+    [VOLUME_QUERY] = {about_query, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true},
 };
 
 static int request_validate(const struct volume *v, const struct volume_request *q) {
@@ -685,13 +691,13 @@ static int request_run(struct engine *e, struct volume_request *q) {
         return ERR_NOT_FOUND;
     }
     int err = request_validate(v, q);
-    if (err == OK && e->state == ENGINE_FAILED && q->op != VOLUME_READ && q->op != VOLUME_VERIFY) {
+    if (err == OK && e->state == ENGINE_FAILED && !ops[q->op].changes_nothing) {
         err = ERR_READ_ONLY;
     }
     if (err == OK) {
         err = volume_fault(v, q->op);
     }
-    if (err != OK || (q->length_bytes == 0 && q->op != VOLUME_FLUSH)) {
+    if (err != OK || (q->length_bytes == 0 && !ops[q->op].any_length)) {
         return err;
     }
     v->users++;
