@@ -47,8 +47,18 @@ struct scsi_nexus {
     struct list in_target;
     struct list tasks;
     struct scsi_port port;
+    uint8_t hidden[SCSI_LUNS_MAX / 8]; /* a bit for each number it may not use */
     struct ua_queue attentions[SCSI_LUNS_MAX];
 };
+
+static inline bool nexus_may_use(const struct scsi_nexus *nexus, uint32_t number) {
+    return (nexus->hidden[number / 8] >> number % 8 & 1) == 0;
+}
+
+/* The unit of this number as this nexus sees it: NULL when there is none for it. */
+static inline struct scsi_lun *nexus_lun(const struct scsi_nexus *nexus, uint32_t number) {
+    return nexus_may_use(nexus, number) ? nexus->target->luns[number] : NULL;
+}
 
 /* ---- commands ---- */
 

@@ -105,11 +105,10 @@ void report_luns_check(struct scsi_task *task) {
 void report_luns_run(struct scsi_task *task) {
     uint8_t bytes[8 + 8 * SCSI_LUNS_MAX] = {0};
     uint32_t length = 8;
-    const struct scsi_target *target = task->nexus->target;
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         ua_remove(&task->nexus->attentions[i], SENSE_REPORTED_LUNS_CHANGED);
         /* SELECT REPORT 1 asks for well-known units only; there are none. */
-        if (target->luns[i] != NULL && task->cdb[2] != 1) {
+        if (nexus_lun(task->nexus, i) != NULL && task->cdb[2] != 1) {
             bytes[length + 1] = (uint8_t)i;
             length += 8;
         }

@@ -98,6 +98,9 @@ struct scsi_nexus;
 
 /* Every unit reports a unit attention (29h/00h) to it first. The port is copied. */
 struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi_port *port);
+/* Which numbers it may use from now on (bit n % 8 of byte n / 8); at first all. Units that it loses
+ * abort its tasks and are as if they did not exist; the others hear that the inventory changed. */
+void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_MAX / 8]);
 /* Aborts what is left of its tasks. */
 void scsi_nexus_close(struct scsi_nexus *nexus);
 

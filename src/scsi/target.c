@@ -53,7 +53,7 @@ void ua_establish(struct scsi_lun *lun, enum scsi_sense_code code,
     }
     LIST_FOR_EACH(it, &lun->target->nexuses) {
         struct scsi_nexus *nexus = CONTAINER_OF(it, struct scsi_nexus, in_target);
-        if (nexus != except) {
+        if (nexus != except && nexus_may_use(nexus, lun->number)) {
             ua_push(&nexus->attentions[lun->number], code);
         }
     }
@@ -292,6 +292,51 @@ struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi
         }
     }
     return nexus;
+}
+
+static void nexus_abort(struct scsi_nexus *nexus, const struct scsi_lun *lun) {
+    bool found;
+    do { /* from the start each time: dropped() may have ended others */
+        found = false;
+        LIST_FOR_EACH(it, &nexus->tasks) {
+            struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_nexus);
+            if (task->lun == lun) {
+                scsi_task_abort(task);
+                found = true;
+                break;
+            }
+        }
+    } while (found);
+}
+
+void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_MAX / 8]) {
+    bool changed = false;
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        bool shown = (numbers[i / 8] >> i % 8 & 1) != 0;
+        struct scsi_lun *lun = nexus->target->luns[i];
+        if (shown == nexus_may_use(nexus, i)) {
+            continue;
+        }
+        nexus->hidden[i / 8] ^= (uint8_t)(1u << i % 8);
+        nexus->attentions[i].count = 0;
+        if (lun == NULL) {
+            continue;
+        }
+        changed = true;
+        if (shown) {
+            ua_push(&nexus->attentions[i], SENSE_POWER_ON);
+        } else {
+            nexus_abort(nexus, lun);
+        }
+    }
+    for (uint32_t i = 0; changed && i < SCSI_LUNS_MAX; i++) {
+        struct ua_queue *queue = &nexus->attentions[i];
+        /* Who has still to be told of the power-on knows nothing that could have changed. */
+        if (nexus_lun(nexus, i) != NULL &&
+            (queue->count == 0 || queue->codes[0] != SENSE_POWER_ON)) {
+            ua_push(queue, SENSE_REPORTED_LUNS_CHANGED);
+        }
+    }
 }
 
 void scsi_nexus_close(struct scsi_nexus *nexus) {

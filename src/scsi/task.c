@@ -332,11 +332,10 @@ static void task_init(struct scsi_task *task) {
 }
 
 bool scsi_task_begin(struct scsi_task *task) {
-    struct scsi_target *target = task->nexus->target;
     task_init(task);
     uint32_t number = 0;
     if (scsi_lun_decode(task->lun_field, &number) == OK) {
-        task->lun = target->luns[number];
+        task->lun = nexus_lun(task->nexus, number);
     }
     task->command = scsi_command_find(task->cdb);
     if (task->command == NULL) {
@@ -419,20 +418,19 @@ static void lun_reset(struct scsi_lun *lun) {
 }
 
 int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function, const uint8_t lun_field[8]) {
-    struct scsi_target *target = nexus->target;
     if (function == SCSI_TARGET_RESET) {
         for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
-            if (target->luns[i] != NULL) {
-                lun_reset(target->luns[i]);
+            if (nexus_lun(nexus, i) != NULL) {
+                lun_reset(nexus_lun(nexus, i));
             }
         }
         return OK;
     }
     uint32_t number = 0;
-    if (scsi_lun_decode(lun_field, &number) != OK || target->luns[number] == NULL) {
+    if (scsi_lun_decode(lun_field, &number) != OK || nexus_lun(nexus, number) == NULL) {
         return ERR_NOT_FOUND;
     }
-    struct scsi_lun *lun = target->luns[number];
+    struct scsi_lun *lun = nexus_lun(nexus, number);
     switch (function) {
     case SCSI_ABORT_TASK_SET:
         abort_tasks(lun, nexus, nexus, false);
