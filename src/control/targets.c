@@ -124,7 +124,7 @@ static int new_target(struct targets *targets, const struct call *call,
     (void)snprintf(target->iqn, sizeof(target->iqn), "%s", call->record->target);
     (void)snprintf(target->pool, sizeof(target->pool), "%s", call->pool);
     target->scsi = scsi_target_new(targets->loop.env);
-    int error = iscsi_target_add(targets->server, target->iqn, target->scsi, NULL, 0, call->reterr);
+    int error = iscsi_target_add(targets->server, target->iqn, target->scsi, NULL, call->reterr);
     if (error != OK) {
         scsi_target_free(target->scsi);
         mem_free(target);

@@ -477,12 +477,14 @@ static void timer_fired(struct env_timer *timer) {
 
 /* ---- beginning and end ---- */
 
-void connection_accept(struct iscsi_portal *portal, struct net_stream *stream) {
+void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
+                       const struct net_prefix *address) {
     struct iscsi_server *server = portal->server;
     struct iscsi_connection *connection = MEM_NEW(struct iscsi_connection);
     connection->server = server;
     connection->stream = stream;
     connection->portal_tag = portal->tag;
+    connection->address = *address;
     connection->stage = CONNECTION_LOGIN;
     connection->since_ns = env_now_ns(server->env);
     connection->heard_ns = connection->since_ns;

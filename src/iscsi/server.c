@@ -69,21 +69,36 @@ void server_memory_freed(struct iscsi_server *server) {
 
 /* ---- portals ---- */
 
+/* Too many that have not logged in: the oldest has had the most time, of those of the address if it
+ * is that address that has too many. */
+static void make_room(struct iscsi_server *server, const struct net_prefix *address) {
+    struct iscsi_connection *oldest = NULL, *oldest_of_address = NULL;
+    uint32_t of_address = 0;
+    LIST_FOR_EACH(it, &server->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (connection->stage != CONNECTION_LOGIN) {
+            continue;
+        }
+        oldest = oldest == NULL ? connection : oldest;
+        if (prefix_holds(address, &connection->address)) {
+            of_address++;
+            oldest_of_address = oldest_of_address == NULL ? connection : oldest_of_address;
+        }
+    }
+    if (of_address >= ISCSI_LOGINS_PER_ADDRESS_MAX) {
+        connection_close(oldest_of_address, "too many logins at once from its address");
+    } else if (server->login_count >= ISCSI_LOGINS_MAX) {
+        connection_close(oldest, "too many logins at once");
+    }
+}
+
 static void accepted(void *owner, struct net_stream *stream) {
     struct iscsi_portal *portal = owner;
     struct iscsi_server *server = portal->server;
-    /* Too many that have not logged in: the oldest has had the most time. */
-    if (server->login_count >= ISCSI_LOGINS_MAX) {
-        LIST_FOR_EACH(it, &server->connections) {
-            struct iscsi_connection *connection =
-                CONTAINER_OF(it, struct iscsi_connection, in_server);
-            if (connection->stage == CONNECTION_LOGIN) {
-                connection_close(connection, "too many logins at once");
-                break;
-            }
-        }
-    }
-    connection_accept(portal, stream);
+    struct net_prefix address = {.bits = 128}; /* ::, if the peer has no address that we know */
+    (void)!prefix_of_peer(net_stream_peer(stream), &address);
+    make_room(server, &address);
+    connection_accept(portal, stream, &address);
 }
 
 static uint16_t free_portal_tag(const struct iscsi_server *server) {
@@ -162,65 +177,69 @@ struct iscsi_target *server_find_target(const struct iscsi_server *server, const
     return NULL;
 }
 
-bool target_allows(const struct iscsi_target *target, const char *initiator) {
-    if (target->initiators == NULL) {
-        return true;
-    }
-    for (uint32_t i = 0; i < target->initiator_count; i++) {
-        if (strcasecmp(target->initiators[i], initiator) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_target *scsi,
-                     const char *const *initiators, uint32_t initiator_count,
-                     struct errmsg *reterr) {
+                     const struct iscsi_access *given, struct errmsg *reterr) {
+    struct access *access = NULL;
     int error = iscsi_name_check(iqn, reterr);
     if (error != OK) {
         return error;
     }
-    for (uint32_t i = 0; initiators != NULL && i < initiator_count; i++) {
-        error = iscsi_name_check(initiators[i], reterr);
+    if (server_find_target(server, iqn) != NULL) {
+        return errmsg_set(reterr, ERR_EXISTS, "target %s exists already", iqn);
+    }
+    if (server->target_count >= ISCSI_TARGETS_MAX) {
+        return errmsg_set(reterr, ERR_LIMIT, "target %s: at most %u targets are possible", iqn,
+                          ISCSI_TARGETS_MAX);
+    }
+    if (given != NULL) {
+        error = access_new(given, &access, reterr);
         if (error != OK) {
             return error;
         }
     }
-    if (server_find_target(server, iqn) != NULL) {
-        return errmsg_set(reterr, ERR_EXISTS, "target %s exists already", iqn);
-    }
-    if (server->target_count >= ISCSI_TARGETS_MAX || initiator_count > ISCSI_INITIATORS_MAX) {
-        return errmsg_set(reterr, ERR_LIMIT,
-                          "target %s: at most %u targets with %u initiators each are possible", iqn,
-                          ISCSI_TARGETS_MAX, ISCSI_INITIATORS_MAX);
-    }
     struct iscsi_target *target = MEM_NEW(struct iscsi_target);
     memcpy(target->iqn, iqn, strlen(iqn) + 1);
     target->scsi = scsi;
-    if (initiators != NULL) {
-        target->initiators = MEM_NEW_ARRAY(char *, initiator_count + 1);
-        target->initiator_count = initiator_count;
-        for (uint32_t i = 0; i < initiator_count; i++) {
-            target->initiators[i] = mem_strdup(initiators[i]);
-        }
-    }
+    target->access = access;
     list_append(&server->targets, &target->in_server);
     server->target_count++;
+    return OK;
+}
+
+static bool uses(const struct iscsi_connection *connection, const struct iscsi_target *target) {
+    return connection->session != NULL && connection->session->target == target;
+}
+
+int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
+                            const struct iscsi_access *given, struct errmsg *reterr) {
+    struct iscsi_target *target = server_find_target(server, iqn);
+    struct access *access = NULL;
+    if (target == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
+    }
+    int error = given != NULL ? access_new(given, &access, reterr) : OK;
+    if (error != OK) {
+        return error;
+    }
+    access_free(target->access);
+    target->access = access;
+    LIST_FOR_EACH_SAFE(it, &server->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (uses(connection, target)) {
+            session_recheck(connection);
+        }
+    }
     return OK;
 }
 
 static void target_free(struct iscsi_server *server, struct iscsi_target *target) {
     LIST_FOR_EACH_SAFE(it, &server->connections) {
         struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
-        if (connection->session != NULL && connection->session->target == target) {
+        if (uses(connection, target)) {
             connection_close(connection, "its target was removed");
         }
     }
-    for (uint32_t i = 0; i < target->initiator_count; i++) {
-        mem_free(target->initiators[i]);
-    }
-    mem_free(target->initiators);
+    access_free(target->access);
     list_remove(&target->in_server);
     server->target_count--;
     mem_free(target);
@@ -264,6 +283,7 @@ void server_send_targets(struct iscsi_connection *connection, const char *which,
                          struct text_buffer *answer) {
     struct iscsi_server *server = connection->server;
     const struct iscsi_session *session = connection->session;
+    struct access_peer peer = connection_peer(connection);
     const char *local = net_stream_local(connection->stream);
     bool all = strcmp(which, "All") == 0;
     LIST_FOR_EACH(it, &server->targets) {
@@ -272,7 +292,7 @@ void server_send_targets(struct iscsi_connection *connection, const char *which,
             all || strcmp(which, target->iqn) == 0 || (which[0] == 0 && session->target == target);
         /* Inside a normal session only its own target may be asked about. */
         if (!wanted || (session->target != NULL && session->target != target) ||
-            !target_allows(target, session->initiator)) {
+            !access_shows(target->access, &peer)) {
             continue;
         }
         text_put(answer, "TargetName", target->iqn);
@@ -310,6 +330,7 @@ uint32_t iscsi_session_list(const struct iscsi_server *server,
         };
         memcpy(status->isid, session->isid, sizeof(status->isid));
         memcpy(status->initiator, session->initiator, sizeof(status->initiator));
+        memcpy(status->user, connection->login.user, sizeof(status->user));
         if (session->target != NULL) {
             memcpy(status->target, session->target->iqn, sizeof(status->target));
         }
