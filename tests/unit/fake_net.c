@@ -91,7 +91,9 @@ static void run_read(struct net_stream *stream) {
         taken += bytes;
     }
     stream->in_bytes -= taken;
-    memmove(stream->in, stream->in + taken, stream->in_bytes);
+    if (taken != 0) {
+        memmove(stream->in, stream->in + taken, stream->in_bytes);
+    }
     if (taken != 0 || stream->hung_up) {
         finish(&stream->read, (int64_t)taken);
     }
