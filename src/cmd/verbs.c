@@ -13,7 +13,7 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_SOCKET, "socket", OPTION_TEXT, "PATH",
      "the service's socket [" CONFIG_SOCKET_DEFAULT ", or $HOLDFAST_SOCKET]", NULL},
     {OPT_CONFIG, "config", OPTION_TEXT, "FILE", "settings [" CONFIG_FILE_DEFAULT "]", NULL},
-    {OPT_LISTEN, "listen", OPTION_TEXTS, "ADDR[:PORT]",
+    {OPT_LISTEN, "listen", OPTION_TEXTS, "ADDR[:PORT][,TAG]",
      "iSCSI portal; may be given again [" CONFIG_LISTEN_DEFAULT "]", NULL},
     {OPT_STATE_DIR, "state-dir", OPTION_TEXT, "DIR",
      "this node's own records [" CONFIG_STATE_DEFAULT "]", NULL},

@@ -78,6 +78,8 @@ struct iscsi_server {
     struct list memory_waiters; /* commands, by in_waiters */
     struct env_task waiters_task;
     bool waiters_queued;
+    uint64_t events_since_ns;
+    uint32_t event_count;
     uint32_t command_count; /* alive in memory, dropped ones included */
     bool freed;             /* goes when the last command does */
 
@@ -203,6 +205,7 @@ struct iscsi_connection {
     struct list tx_queue;
     uint32_t tx_count;
     bool writing, close_when_sent, reads_no_more;
+    uint64_t writing_since_ns;
     bool no_new_commands; /* the server stops: only data of running commands are taken */
     struct tx_slot slots[TX_SLOTS];
     uint32_t slots_used;
@@ -255,6 +258,7 @@ struct iscsi_command {
     bool unsolicited_open;
     uint32_t unsolicited_bytes, unsolicited_limit, unsolicited_sn;
     uint32_t asked_bytes, arrived_bytes;
+    uint64_t data_ns; /* when data were asked for or came last */
     uint32_t r2t_sn;
     struct iscsi_r2t r2ts[ISCSI_R2T_MAX];
     enum scsi_sense_code delivery_error; /* data could not be delivered */
@@ -291,6 +295,8 @@ void tx_withdraw(struct iscsi_connection *connection, struct iscsi_command *comm
 void connection_reject(struct iscsi_connection *connection, enum reject_reason reason);
 void connection_flush_and_close(struct iscsi_connection *connection);
 void connection_rx_resume(struct iscsi_connection *connection);
+/* A target transfer tag: not the last one again, and never ISCSI_TAG_NONE. */
+uint32_t connection_new_ttt(struct iscsi_connection *connection);
 
 /* ---- auth.c ---- */
 
@@ -337,6 +343,8 @@ void data_out_header(struct iscsi_connection *connection);
 void data_out_arrived(struct iscsi_connection *connection);
 struct iscsi_command *command_find(struct iscsi_session *session, uint32_t itt);
 void command_unref(struct iscsi_command *command);
+/* Whether it has waited for data since before this time. */
+bool command_is_stalled(const struct iscsi_command *command, uint64_t before_ns);
 /* Whatever state it is in: no response will be sent. */
 void command_drop(struct iscsi_command *command);
 /* A response leaves: the window opens. */

@@ -33,7 +33,10 @@ struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_option
  * volume still holds keep what they need until they come back. */
 void iscsi_server_free(struct iscsi_server *server);
 
-/* "127.0.0.1:3260", "[::1]:3260"; port 0 picks one. Errors of net_listen(), ERR_LIMIT. */
+/* "127.0.0.1:3260", "[::1]:3260,2"; port 0 picks one. The number behind a comma is the portal group
+ * tag, and the relative target port; portals may share one. Without it: the lowest that is free.
+ * Sessions of one initiator with the same ISID are told apart by it. Errors of net_listen(),
+ * ERR_LIMIT. */
 HF_MUST_CHECK int iscsi_portal_add(struct iscsi_server *server, const char *address,
                                    struct errmsg *reterr);
 /* Ends no session. ERR_NOT_FOUND. The address is the one given or the one bound. */
@@ -41,6 +44,7 @@ HF_MUST_CHECK int iscsi_portal_remove(struct iscsi_server *server, const char *a
                                       struct errmsg *reterr);
 /* The address really bound; NULL beyond the last. */
 const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index);
+uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index);
 
 /* Who may use one unit: whoever is this initiator, comes from this address or network, and proves
  * to be this user; NULL: whoever. A unit without a rule is nobody's. */

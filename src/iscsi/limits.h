@@ -47,6 +47,12 @@ enum {
 
     ISCSI_KEEPALIVE_S = 15,
     ISCSI_KEEPALIVE_ANSWER_S = 15,
+    /* Whoever has not taken a batch of answers (2 MiB at most), or has sent nothing of the data he
+     * was asked for, for so long holds memory that others could use: the connection ends. */
+    ISCSI_STALL_S = 60,
+
+    ISCSI_EVENTS_MAX = 200, /* told in one ISCSI_EVENTS_S; of the rest only how many there were */
+    ISCSI_EVENTS_S = 10,
 };
 
 #endif

@@ -31,8 +31,25 @@ struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_option
     return server;
 }
 
+/* So many that nobody would read them are not told: somebody who connects all day long must not
+ * fill a log. How many there were is told with the next one that is. */
+static bool event_is_told(struct iscsi_server *server) {
+    uint64_t now = env_now_ns(server->env);
+    if (now - server->events_since_ns >= ISCSI_EVENTS_S * NS_PER_S) {
+        uint32_t untold = server->event_count - MIN(server->event_count, ISCSI_EVENTS_MAX + 0u);
+        server->events_since_ns = now;
+        server->event_count = 0;
+        if (untold != 0) {
+            char text[64];
+            snprintf(text, sizeof(text), "%u more events that were not told", untold);
+            server->options.event(server->options.event_owner, text);
+        }
+    }
+    return server->event_count++ < ISCSI_EVENTS_MAX;
+}
+
 void server_event(struct iscsi_server *server, const char *format, ...) {
-    if (server->options.event == NULL) {
+    if (server->options.event == NULL || !event_is_told(server)) {
         return;
     }
     char text[1024];
@@ -101,6 +118,23 @@ static void accepted(void *owner, struct net_stream *stream) {
     connection_accept(portal, stream, &address);
 }
 
+/* "ADDR:PORT,TAG" into its parts; 0: no tag is given. */
+static int split_tag(const char *given, char *ret_address, size_t room, uint16_t *ret_tag,
+                     struct errmsg *reterr) {
+    const char *comma = strrchr(given, ',');
+    size_t length = comma != NULL ? (size_t)(comma - given) : strlen(given);
+    uint32_t tag = 0;
+    if (length >= room ||
+        (comma != NULL && (text_number(comma + 1, &tag) != OK || tag < 1 || tag > UINT16_MAX))) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "portal %.200s: a portal group tag is a number from 1 to 65535", given);
+    }
+    memcpy(ret_address, given, length);
+    ret_address[length] = 0;
+    *ret_tag = (uint16_t)tag;
+    return OK;
+}
+
 static uint16_t free_portal_tag(const struct iscsi_server *server) {
     uint16_t tag = 1;
     bool used;
@@ -122,9 +156,14 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
     }
     struct iscsi_portal *portal = MEM_NEW(struct iscsi_portal);
     portal->server = server;
-    portal->tag = free_portal_tag(server);
-    snprintf(portal->given, sizeof(portal->given), "%s", address);
-    int error = net_listen(server->env, address, accepted, portal, &portal->listener, reterr);
+    int error = split_tag(address, portal->given, sizeof(portal->given), &portal->tag, reterr);
+    if (error != OK) {
+        mem_free(portal);
+        return error;
+    }
+    portal->tag = portal->tag != 0 ? portal->tag : free_portal_tag(server);
+    address = portal->given;
+    error = net_listen(server->env, address, accepted, portal, &portal->listener, reterr);
     if (error != OK) {
         mem_free(portal);
         return error;
@@ -153,13 +192,23 @@ int iscsi_portal_remove(struct iscsi_server *server, const char *address, struct
     return errmsg_set(reterr, ERR_NOT_FOUND, "there is no portal %s", address);
 }
 
-const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index) {
+static const struct iscsi_portal *portal_at(const struct iscsi_server *server, uint32_t index) {
     LIST_FOR_EACH(it, &server->portals) {
         if (index-- == 0) {
-            return net_listener_address(CONTAINER_OF(it, struct iscsi_portal, in_server)->listener);
+            return CONTAINER_OF(it, struct iscsi_portal, in_server);
         }
     }
     return NULL;
+}
+
+const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index) {
+    const struct iscsi_portal *portal = portal_at(server, index);
+    return portal != NULL ? net_listener_address(portal->listener) : NULL;
+}
+
+uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index) {
+    const struct iscsi_portal *portal = portal_at(server, index);
+    return portal != NULL ? portal->tag : 0;
 }
 
 /* ---- targets ----

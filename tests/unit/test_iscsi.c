@@ -428,6 +428,127 @@ static void keep_alive(void **state) {
     host_free(&dead);
 }
 
+/* Answers to pings for `seconds`; says whether the connection is still there. */
+static bool stays(struct host *h, uint32_t seconds) {
+    struct world *w = h->w;
+    for (uint32_t s = 0; s < seconds && !h->peer.closed; s += 5) {
+        fake_env_advance(&w->fake, 5 * NS_PER_S);
+        if (h->peer.closed) {
+            break;
+        }
+        uint8_t bhs[BHS_BYTES] = {OP_NOP_OUT | BHS_IMMEDIATE, BHS_FINAL};
+        put_be32(bhs + AT_ITT, ISCSI_TAG_NONE);
+        put_be32(bhs + AT_TTT, ISCSI_TAG_NONE);
+        put_be32(bhs + AT_CMDSN, h->cmd_sn);
+        send_pdu(h, bhs, NULL, 0);
+    }
+    return !h->peer.closed;
+}
+
+/* Alive, but it owes data, or takes no answers: it goes, for others could use what it holds. */
+static void initiators_that_stall(void **state) {
+    struct world *w = *state;
+    struct host owes, slow, deaf;
+    static uint8_t data[65536];
+    login(&owes, w);
+    uint32_t itt =
+        send_command(&owes, WRITES, CDB(0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0), 131072, NULL, 0);
+    receive(&owes, OP_R2T);
+    assert_true(stays(&owes, ISCSI_STALL_S - ISCSI_KEEPALIVE_S));
+    assert_false(stays(&owes, 2 * ISCSI_KEEPALIVE_S + 10));
+    assert_non_null(strstr(w->event, "sends no data"));
+    host_free(&owes);
+    login(&slow, w); /* a little from time to time is enough */
+    itt = send_command(&slow, WRITES, CDB(0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0), 131072, NULL, 0);
+    receive(&slow, OP_R2T);
+    uint32_t ttt = get_be32(slow.bhs + AT_TTT);
+    for (uint32_t i = 0; i < 4; i++) {
+        send_data_out(&slow, itt, ttt, i, i * 32768, data, 32768, i == 3);
+        assert_int_equal(stays(&slow, ISCSI_STALL_S - ISCSI_KEEPALIVE_S), true);
+    }
+    receive(&slow, OP_SCSI_RESPONSE);
+    assert_true(stays(&slow, 3 * ISCSI_STALL_S)); /* owes nothing any more */
+    host_free(&slow);
+    login(&deaf, w);
+    deaf.peer.stalled = true;
+    send_command(&deaf, READS, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0), 4096, NULL, 0);
+    assert_true(stays(&deaf, ISCSI_STALL_S - ISCSI_KEEPALIVE_S));
+    assert_false(stays(&deaf, 2 * ISCSI_KEEPALIVE_S + 10));
+    host_free(&deaf);
+}
+
+enum { HOGS = 8 }; /* with 64 MiB each they could hold all there is */
+
+/* A few that hold as much as they may leave room for those that come later. */
+static void memory_is_shared(void **state) {
+    struct world *w = *state;
+    static struct host hogs[HOGS];
+    struct host late;
+    w->volume.hold = true;
+    for (uint32_t i = 0; i < HOGS; i++) {
+        login_with(&hogs[i], w, (uint8_t)(10 + i), TEXT(NAMES));
+        hogs[i].exp_stat_sn = 0;
+        send_command(&hogs[i], NEITHER, CDB(0), 0, NULL, 0);
+        for (uint32_t k = 0; k < 8; k++) { /* 16 MiB each */
+            send_command(&hogs[i], READS, CDB(0x28, 0, 0, 0, 0, 0, 0, 0x80, 0, 0), 16 << 20, NULL,
+                         0);
+        }
+    }
+    assert_true(mem_in_use_bytes() <
+                ISCSI_MEMORY_BYTES + ((uint64_t)HOGS * (DATA_MAX + (16 << 20))));
+    login_with(&late, w, 1, TEXT(NAMES));
+    ready(&late);
+    /* the first it would get anyway, the second not */
+    send_command(&late, READS, CDB(0x28, 0, 0, 0, 0, 0, 0, 0x10, 0, 0), 2 << 20, NULL, 0);
+    w->volume.hold = false;
+    static uint8_t data[8192];
+    send_command(&late, WRITES, CDB(0x2a, 0, 0, 0, 0, 1, 0, 0, 16, 0), 8192, data, 8192);
+    receive(&late, OP_SCSI_RESPONSE);
+    assert_int_equal(late.bhs[AT_STATUS], SCSI_GOOD);
+    memory_volume_let_go(&w->volume);
+    for (uint32_t i = 0; i < HOGS; i++) {
+        host_free(&hogs[i]);
+        memory_volume_let_go(&w->volume);
+    }
+    host_free(&late);
+}
+
+static uint32_t event_count;
+static bool untold;
+
+static void count_event(void *owner, const char *text) {
+    (void)owner;
+    event_count++;
+    untold |= strstr(text, "not told") != NULL;
+}
+
+/* Somebody who is refused all day long does not fill the log. */
+static void events_have_a_limit(void **state) {
+    struct world *w = *state;
+    struct iscsi_options options = {.event = count_event};
+    struct iscsi_server *server = iscsi_server_new(&w->fake.env, &options);
+    assert_int_equal(iscsi_portal_add(server, "192.0.2.9:3260", NULL), OK);
+    for (uint32_t i = 0; i < 3 * ISCSI_EVENTS_MAX; i++) {
+        struct host h = {.w = w, .isid = 1, .data = mem_alloc(DATA_MAX)};
+        fake_net_connect(&w->fake.env, "192.0.2.9:3260", &h.peer);
+        assert_int_equal(login_status(&h, 0x87, TEXT(NAMES)), 0x0203);
+        host_free(&h);
+    }
+    assert_int_equal(event_count, ISCSI_EVENTS_MAX);
+    fake_env_advance(&w->fake, (ISCSI_EVENTS_S + 1) * NS_PER_S);
+    struct host h = {.w = w, .isid = 1, .data = mem_alloc(DATA_MAX)};
+    fake_net_connect(&w->fake.env, "192.0.2.9:3260", &h.peer);
+    assert_int_equal(login_status(&h, 0x87, TEXT(NAMES)), 0x0203);
+    host_free(&h);
+    assert_true(untold);
+    assert_int_equal(event_count, ISCSI_EVENTS_MAX + 2);
+    struct world stopping = {0};
+    iscsi_server_stop(server, w->fake.now_ns + NS_PER_S, on_stopped, &stopping);
+    fake_env_settle(&w->fake);
+    assert_true(stopping.stopped);
+    iscsi_server_free(server);
+}
+
 static void a_stop_lets_commands_finish(void **state) {
     struct world *w = *state;
     struct host idle, busy, stuck;
@@ -508,6 +629,9 @@ int main(void) {
         IN_WORLD(a_reset_reaches_all_sessions),
         IN_WORLD(a_cut_at_any_byte),
         IN_WORLD(keep_alive),
+        IN_WORLD(initiators_that_stall),
+        IN_WORLD(memory_is_shared),
+        IN_WORLD(events_have_a_limit),
         IN_WORLD(a_stop_lets_commands_finish),
         IN_WORLD(a_stop_does_not_wait_for_ever),
         IN_WORLD(targets_and_portals_come_and_go),

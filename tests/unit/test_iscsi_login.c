@@ -466,6 +466,54 @@ static void logout_in_every_form(void **state) {
     host_free(&h);
 }
 
+/* Portals: each its own group, or some in one; a session is told apart by group and ISID. */
+static void portal_groups(void **state) {
+    struct world *w = *state;
+    static const char *const bad[] = {"192.0.2.2:3260,0", "192.0.2.2:3260,65536", "192.0.2.2:3260,",
+                                      "192.0.2.2:3260,x"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(iscsi_portal_add(w->server, bad[i], NULL), ERR_INVALID);
+    }
+    assert_int_equal(iscsi_portal_add(w->server, "192.0.2.2:3260,7", NULL), OK);
+    assert_int_equal(iscsi_portal_add(w->server, "[2001:db8::1]:3260", NULL), OK);
+    assert_int_equal(iscsi_portal_add(w->server, "[2001:db8::2]:3260,7", NULL), OK);
+    assert_int_equal(iscsi_portal_tag(w->server, 0), 1);
+    assert_int_equal(iscsi_portal_tag(w->server, 1), 7);
+    assert_int_equal(iscsi_portal_tag(w->server, 2), 2);
+    assert_int_equal(iscsi_portal_tag(w->server, 3), 7);
+    struct host first, other_group, same_group;
+    login(&first, w);
+    static const char *const portals[] = {"192.0.2.2:3260", "[2001:db8::2]:3260"};
+    struct host *hosts[] = {&other_group, &same_group};
+    for (size_t i = 0; i < 2; i++) {
+        struct host *h = hosts[i];
+        *h = (struct host){.w = w, .cmd_sn = 100, .itt = 1, .isid = 1, .data = mem_alloc(DATA_MAX)};
+        fake_net_connect(&w->fake.env, portals[i], &h->peer);
+        assert_int_equal(login_status(h, 0x87, TEXT(NAMES)), 0);
+        assert_string_equal(answer_of(h, "TargetPortalGroupTag"), "7");
+    }
+    assert_false(first.peer.closed);
+    assert_true(other_group.peer.closed); /* the same ISID in the same group: its place is taken */
+    assert_int_equal(iscsi_session_list(w->server, NULL, 0), 2);
+    host_free(&first);
+    host_free(&other_group);
+    host_free(&same_group);
+    struct host h;
+    login_with(&h, w, 1, TEXT("InitiatorName=" INITIATOR "\0SessionType=Discovery"));
+    uint8_t bhs[BHS_BYTES] = {OP_TEXT, BHS_FINAL};
+    put_be32(bhs + AT_TTT, ISCSI_TAG_NONE);
+    put_be32(bhs + AT_CMDSN, h.cmd_sn++);
+    send_pdu(&h, bhs, TEXT("SendTargets=All"));
+    receive(&h, OP_TEXT_RESPONSE);
+    static const char expected[] = "TargetName=" TARGET "\0TargetAddress=192.0.2.1:3260,1\0"
+                                   "TargetAddress=192.0.2.2:3260,7\0"
+                                   "TargetAddress=[2001:db8::1]:3260,2\0"
+                                   "TargetAddress=[2001:db8::2]:3260,7";
+    assert_int_equal(h.data_bytes, sizeof(expected));
+    assert_memory_equal(h.data, expected, sizeof(expected));
+    host_free(&h);
+}
+
 static void discovery(void **state) {
     struct world *w = *state;
     struct host h;
@@ -552,6 +600,7 @@ int main(void) {
         IN_WORLD(a_session_moves_to_another_connection),
         IN_WORLD(logout_in_every_form),
         IN_WORLD(sessions_are_limited),
+        IN_WORLD(portal_groups),
         IN_WORLD(discovery),
         IN_WORLD(a_long_list_of_targets),
     };
