@@ -134,6 +134,9 @@ static void mark_expelled(struct pool *pool, uint32_t member, const char *why) {
     struct pool_private *p = pool->private_state;
     pool->super.members[member].state = MEMBER_MISSING;
     (void)snprintf(pool->why[member], sizeof(pool->why[member]), "%s", why);
+    if (pool->disks[member] != NULL) {
+        disk_abandon(pool->disks[member]); /* who waits for it waits no longer than for the first */
+    }
     p->expel_asked++;
     p->notify_members |= 1ull << member;
     if (!p->notify_queued) {

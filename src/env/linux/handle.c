@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -40,6 +42,7 @@ struct fd_handle {
     int fd;
     bool is_block;
     bool can_punch;
+    bool keeps_nowait;
     char path[256];
     uint64_t size_bytes;
     uint64_t end_bytes;
@@ -148,6 +151,20 @@ static int open_patiently(const char *path, const struct env_disk_options *optio
     return fd;
 }
 
+/* File systems that look, before they start an I/O asked for with RWF_NOWAIT, whether they would
+ * have to wait. Others wait all the same: in FUSE, whoever submits a write stands still for as long
+ * as a hole is being punched in the same file, which in one that hangs is for ever. */
+static bool file_keeps_nowait(int fd) {
+    static const uint32_t known[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                     TMPFS_MAGIC};
+    struct statfs fs;
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && fstatfs(fd, &fs) == 0; i++) {
+        is_known |= (uint32_t)fs.f_type == known[i];
+    }
+    return is_known;
+}
+
 static int learn(struct fd_handle *h, const struct stat *st, const struct env_disk_options *options,
                  struct errmsg *reterr) {
     h->is_block = S_ISBLK(st->st_mode);
@@ -155,6 +172,7 @@ static int learn(struct fd_handle *h, const struct stat *st, const struct env_di
     h->rdev = st->st_rdev;
     h->inode = st->st_ino;
     h->size_bytes = (uint64_t)st->st_size;
+    h->keeps_nowait = h->is_block || file_keeps_nowait(h->fd);
     if (h->is_block) {
         if (ioctl(h->fd, BLKGETSIZE64, &h->size_bytes) != 0) {
             return open_error(h->path, errno, reterr);
@@ -235,6 +253,10 @@ bool handle_is_block(const struct fd_handle *h) {
 
 bool handle_can_punch(const struct fd_handle *h) {
     return h->can_punch;
+}
+
+bool handle_keeps_nowait(const struct fd_handle *h) {
+    return h->keeps_nowait;
 }
 
 uint64_t handle_size_bytes(const struct fd_handle *h) {
