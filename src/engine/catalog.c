@@ -24,6 +24,7 @@ int volume_phys_validate(const struct volume_phys *p) {
     if (p->id == 0 || p->id >= VOLUME_ID_END || p->size_bytes == 0 ||
         p->size_bytes % BLOCK_BYTES != 0 || p->size_bytes > 64ull << 40 ||
         (p->block_bytes != 512 && p->block_bytes != 4096) || p->profile >= PROFILE_COUNT ||
+        (p->flags & (VOLUME_FLAG_SWEEPING | VOLUME_FLAG_DELETING)) == VOLUME_FLAG_SWEEPING ||
         p->tree.levels > TREE_LEVELS_MAX || p->name[0] == '\0' ||
         memchr(p->name, '\0', sizeof(p->name)) == NULL) {
         return ERR_CORRUPT;
@@ -50,6 +51,7 @@ void volume_remove(struct volume *v) {
     list_remove(&v->link);
     overlay_clear(&v->active);
     overlay_clear(&v->frozen);
+    sweep_free(v);
     mem_free(v);
 }
 

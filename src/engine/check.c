@@ -281,24 +281,54 @@ static void check_volume_item(void *ctx, uint64_t key, const void *value) {
     }
 }
 
+/* What is known already is named, with what follows from it. */
+static void check_volume_flags(struct check *c) {
+    const struct volume_phys *p = &c->volume->phys;
+    if ((p->flags & VOLUME_FLAG_DELETING) != 0) {
+        return;
+    }
+    if ((p->flags & VOLUME_FLAG_BROKEN) != 0) {
+        found(c, false, "volume %s is broken: writes that it had acknowledged are lost; delete it",
+              p->name);
+    } else if ((p->flags & VOLUME_FLAG_DAMAGED) != 0) {
+        found(c, false,
+              "volume %s is damaged: it takes no writes; copy what can be read of it, then delete "
+              "it",
+              p->name);
+    }
+}
+
+/* False: not all that it refers to is known. */
+static bool check_volume(struct check *c) {
+    const struct volume_phys *p = &c->volume->phys;
+    struct tree_walk walk = {
+        .node = check_volume_node, .item = check_volume_item, .bad = check_bad_node, .ctx = c};
+    c->volume_items = 0;
+    check_volume_flags(c);
+    c->r.volumes_sweeping += (p->flags & VOLUME_FLAG_SWEEPING) != 0;
+    if (tree_walk(&c->volume->tree, &walk) != OK || (p->flags & VOLUME_FLAG_SWEEPING) != 0) {
+        return false;
+    }
+    /* What a delta run hides in an older level is referred to until the levels are merged. */
+    if (c->volume_items != p->allocated_blocks) {
+        found(c, false, "volume %s: %" PRIu64 " blocks in its tree, %" PRIu64 " in the catalog",
+              p->name, c->volume_items, p->allocated_blocks);
+    }
+    return true;
+}
+
 static void check_volumes(struct check *c) {
     struct engine *e = c->e;
-    bool readable = true;
+    bool all_known = true;
     LIST_FOR_EACH(link, &e->volumes) {
         c->volume = CONTAINER_OF(link, struct volume, link);
-        c->volume_items = 0;
-        struct tree_walk walk = {
-            .node = check_volume_node, .item = check_volume_item, .bad = check_bad_node, .ctx = c};
-        readable &= tree_walk(&c->volume->tree, &walk) == OK;
-        /* What a delta run hides in an older level is referred to until the levels are merged. */
-        if (readable && c->volume_items != c->volume->phys.allocated_blocks) {
-            found(c, false, "volume %s: %" PRIu64 " blocks in its tree, %" PRIu64 " in the catalog",
-                  c->volume->phys.name, c->volume_items, c->volume->phys.allocated_blocks);
-        }
+        all_known &= check_volume(c);
     }
     c->volume = NULL;
-    if (readable && e->map.live_blocks != 0) {
-        found(c, false, "%" PRIu64 " live blocks are not referred to by any volume",
+    if (all_known && e->map.live_blocks != 0) {
+        found(c, false,
+              "%" PRIu64 " live blocks are not referred to by any volume: their space cannot be "
+              "used",
               e->map.live_blocks);
     }
 }

@@ -144,6 +144,7 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
     }
     p.tree = (struct tree_root_phys){0};
     p.allocated_blocks = 0;
+    p.flags &= VOLUME_FLAG_THICK | VOLUME_FLAG_SYNC_STANDARD;
     (void)volume_add(e, &p);
     return OK;
 }
@@ -231,7 +232,12 @@ static int load_map(struct engine *e, struct errmsg *reterr) {
         e->failure = OK;
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the map of the pool cannot be read (%s)", error_text(err));
+        return errmsg_set(
+            reterr, err,
+            "the map of pool %s, which says where every block is, cannot be read from "
+            "any disk that is here (%s): import it with the disks that are missing; "
+            "if there are none, restore from a backup to a new pool",
+            e->pool->super.name, error_text(err));
     }
     if (e->map.live_blocks != e->roots.live_blocks) {
         return errmsg_set(
@@ -259,8 +265,11 @@ int engine_load(struct engine *e, struct errmsg *reterr) {
         buf_unref(catalog);
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the catalog of volumes cannot be read (%s)",
-                          error_text(err));
+        return errmsg_set(reterr, err,
+                          "the catalog of the volumes of pool %s cannot be read from any disk that "
+                          "is here (%s): import it with the disks that are missing; if there are "
+                          "none, restore from a backup to a new pool",
+                          e->pool->super.name, error_text(err));
     }
     return OK;
 }
@@ -348,6 +357,8 @@ void engine_free(struct engine *e) {
     cache_free(e->fresh_nodes);
     mem_free(e->freed);
     mem_free(e->freed_nodes);
+    mem_free(e->made);
+    mem_free(e->moves);
     mem_free(e->dead_runs);
     mem_free(e->pages);
     mem_free(e);

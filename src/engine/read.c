@@ -105,6 +105,25 @@ static void batch_let_go(struct read_batch *r) {
     }
 }
 
+/* Where the tree is damaged, block by block: what newer levels hold can still be read. */
+static int batch_from_tree(struct read_batch *r, uint32_t first, uint32_t end) {
+    int err = tree_range(&r->v->tree, r->block + first, end - first, batch_visit, r);
+    if (err == OK || err == ERR_NOT_FOUND || !error_is_loss(err)) {
+        return err;
+    }
+    for (uint32_t i = first; i < end; i++) {
+        if (r->b[i].state == BLOCK_UNKNOWN) {
+            err = tree_find(&r->v->tree, r->block + i, batch_visit, r);
+            if (err != OK) {
+                r->error = err == ERR_NOT_FOUND ? OK : err; /* that is looked up again */
+                r->bad = i;
+                return err;
+            }
+        }
+    }
+    return OK;
+}
+
 /* Finds what each block is. ERR_AGAIN: something moved meanwhile. */
 static int batch_resolve(struct read_batch *r) {
     batch_let_go(r);
@@ -119,7 +138,7 @@ static int batch_resolve(struct read_batch *r) {
         end--;
     }
     if (first < end) {
-        int err = tree_range(&r->v->tree, r->block + first, end - first, batch_visit, r);
+        int err = batch_from_tree(r, first, end);
         if (err != OK) {
             return err == ERR_NOT_FOUND ? ERR_AGAIN : err;
         }

@@ -165,7 +165,9 @@ static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint
         content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
     int err = space_admit(e, v, block, count, &w.charge);
     if (err == OK) {
-        err = log_append(e->log, &w.log);
+        /* It may have waited for the checkpoint that found the volume damaged. */
+        bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
+        err = damaged ? ERR_DATA_LOSS : log_append(e->log, &w.log);
         space_release(e, v, &w.charge, false); /* nothing if it was applied */
     }
     mem_free(iov);
@@ -268,7 +270,7 @@ static int ref_write_row(struct engine *e, struct volume *v, struct row *row) {
     enum profile p = (enum profile)v->phys.profile;
     int err = row_write(row, true);
     for (int moves = 0; err == ERR_IO && moves < 8; moves++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 0, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 1, &err);
         err = s == NULL ? err : row_move(row, s);
         if (err == ERR_NO_SPACE && s != NULL) {
             segment_seal(&e->table, s);
@@ -330,10 +332,11 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     if (err != OK) {
         return err;
     }
-    err = ref_build(e, v, block, count, content, at, &row);
+    err = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0
+              ? ERR_DATA_LOSS
+              : ref_build(e, v, block, count, content, at, &row);
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
-        e->admitted_bytes -= charge.bytes;
-        charge.bytes = 0;
+        space_forgive_bytes(v, &charge);
     }
     if (err == OK && SABOTAGE(ref_before_row)) {
         err = ref_log(e, v, block, row, &charge);
@@ -365,11 +368,11 @@ static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint6
                        const struct content *content) {
     uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
     uint32_t ref_least = ref_least_blocks(e, v);
-    uint32_t inline_most = MIN(inline_max, ref_least);
     int err = OK;
     for (uint64_t done = 0; done < count && err == OK;) {
-        uint32_t n = 0;
+        uint32_t n = 0, inline_most = MIN(inline_max, ref_least);
         if (count - done >= ref_least) {
+            inline_most = inline_max; /* all at once: each piece may have to wait for space */
             err = write_ref(e, v, block + done, (uint32_t)MIN(count - done, (uint64_t)ROW_DATA_MAX),
                             content, done * BLOCK_BYTES, &n);
         }
@@ -465,7 +468,11 @@ static int unmap_blocks(struct engine *e, struct volume *v, uint64_t block, uint
                             .v = v,
                             .record.range = {.volume = v->phys.id, .block = block, .count = count}};
     w.log.header = &w.record.range;
-    return log_append(e->log, &w.log);
+    int err = log_append(e->log, &w.log);
+    if (err == OK && e->postponed) {
+        checkpoint_want(e); /* perhaps it fits now */
+    }
+    return err;
 }
 
 static int unmap_request(struct engine *e, struct volume *v, struct volume_request *q) {
@@ -619,6 +626,13 @@ static int request_validate(const struct volume *v, const struct volume_request 
                : ERR_INVALID;
 }
 
+/* Part of its metadata is lost: see merge.c. */
+static int volume_fault(const struct volume *v, enum volume_op op) {
+    bool changes = op != VOLUME_READ && op != VOLUME_VERIFY && op != VOLUME_FLUSH;
+    uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
+    return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
+}
+
 static int request_run(struct engine *e, struct volume_request *q) {
     struct volume *v = engine_volume(e, q->volume_id);
     if (v == NULL) {
@@ -629,7 +643,7 @@ static int request_run(struct engine *e, struct volume_request *q) {
         err = ERR_READ_ONLY;
     }
     if (err == OK) {
-        err = v->fault;
+        err = volume_fault(v, q->op);
     }
     if (err != OK || (q->length_bytes == 0 && q->op != VOLUME_FLUSH)) {
         return err;
