@@ -491,7 +491,8 @@ int meta_strengthen(struct engine *e, uint32_t copies) {
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
     e->catalog_dirty = true;
-    return engine_checkpoint(e);
+    int err = engine_checkpoint(e);
+    return err == OK && e->pool->super.meta_copies < copies ? ERR_NO_SPACE : err;
 }
 
 static void count_direct(struct engine *e, const struct direct_phys *d) {
