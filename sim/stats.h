@@ -77,6 +77,7 @@
     X(volumes_damaged, 1, "looks at an engine with a damaged volume")                              \
     X(volumes_broken, 0, "looks at an engine with a broken volume")                                \
     X(volumes_healed, 1, "damaged volumes that were merged again")                                 \
+    X(reads_of_harmed, 1, "reads answered rightly by volumes that had seen more than they bear")   \
     X(harmed_volumes_deleted, 1, "volumes deleted that had seen more than their profile bears")    \
     X(swept_blocks, 1, "blocks of deleted, damaged volumes found by a sweep")                      \
     X(checks_clean, 1, "pools checked at rest and found clean")                                    \

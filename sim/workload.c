@@ -317,6 +317,7 @@ static void op_judge(struct op *op) {
         judge_compare(op);
     } else if (op->kind == OP_READ && status == OK) {
         judge_read(op);
+        world_count(op->world, STAT_reads_of_harmed, v->harmed);
     } else if (op->kind == OP_FLUSH && status == OK) {
         oracle_flushed(&v->oracle, op->submitted);
     }

@@ -268,6 +268,9 @@ int builder_add(struct engine *e, struct builder *b, const void *data, struct bu
             return err;
         }
         b->vba_next = engine_take_vba_run(e);
+        if (b->vba_next == 0) {
+            return ERR_LIMIT;
+        }
     }
     struct row_job *job = b->job;
     struct row_run_phys *run = job->run_count > 0 ? &job->run[job->run_count - 1] : NULL;

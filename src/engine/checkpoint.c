@@ -327,7 +327,8 @@ static void release_segments(struct engine *e) {
     }
 }
 
-static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags) {
+static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags,
+                  uint32_t meta_copies) {
     uint64_t tails[POOL_DISKS_MAX];
     roots->vba_next = e->vba_next;
     roots->log_generation = e->pool->super.mount_generation;
@@ -336,12 +337,13 @@ static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start
     roots->live_blocks = e->map.live_blocks;
     log_tails(e->log, log_start, tails);
     e->stage = "checkpoint: commit";
-    return pool_commit(e->pool, roots, tails, flags);
+    return pool_commit(e->pool, roots, tails, flags, meta_copies);
 }
 
 static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64_t flags) {
     struct roots_phys roots = e->roots;
     uint64_t log_start = log_committed_lsn(e->log) + 1;
+    uint32_t copies = e->pool->meta_copies; /* if they are raised now, the next one has them all */
     e->stage = "checkpoint: merge";
     freeze(e);
     e->job_error = OK;
@@ -367,13 +369,13 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
         err = rewrite_map(e, e->rewrite_map, &roots.map);
     }
     if (err == OK && SABOTAGE(super_before_rows)) {
-        err = commit(e, &roots, log_start, flags);
+        err = commit(e, &roots, log_start, flags, copies);
     }
     if (err == OK) {
         err = write_tables_and_flush(e, &roots);
     }
     if (err == OK) {
-        err = commit(e, &roots, log_start, flags);
+        err = commit(e, &roots, log_start, flags, copies);
     }
     if (err == OK) {
         after_flush(e);

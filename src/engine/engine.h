@@ -82,6 +82,9 @@ HF_MUST_CHECK int engine_volume_find(struct engine *engine, const char *name,
 
 enum { CONFIG_KIND_MAX = 31, CONFIG_ID_MAX = 127, CONFIG_BLOB_MAX = 16 << 10 };
 
+/* What VOLUME_KEEP stores; the id is the volume's in decimal. */
+#define VOLUME_RECORD_KIND "front-end"
+
 HF_MUST_CHECK int engine_config_set(struct engine *engine, const char *kind, const char *id,
                                     const void *blob, uint32_t bytes, struct errmsg *reterr);
 HF_MUST_CHECK int engine_config_delete(struct engine *engine, const char *kind, const char *id,

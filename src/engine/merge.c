@@ -262,7 +262,9 @@ static void merge_undo(struct engine *e, uint64_t freed_before, uint64_t freed_n
         while (map_free_now(&e->map)) {
         }
     }
-    map_free_never(&e->map);
+    while (map_free_never(&e->map)) {
+        (void)fiber_pace();
+    }
     e->freed_count = freed_before;
     e->freed_node_count = freed_nodes_before;
     for (uint64_t i = 0; i < e->made_count; i++) {
@@ -273,6 +275,7 @@ static void merge_undo(struct engine *e, uint64_t freed_before, uint64_t freed_n
         if (!made->ref) { /* it gets its live bits when its row is written, and loses them then */
             freed_add(e, made->vba, made->count);
         }
+        (void)fiber_pace();
     }
 }
 

@@ -489,7 +489,10 @@ int meta_write_tables(struct engine *e, struct roots_phys *roots) {
     return err;
 }
 
-int meta_strengthen(struct engine *e) {
+int meta_strengthen(struct engine *e, uint32_t copies) {
+    ASSERT_LE(copies, DIRECT_COPIES);
+    e->pool->meta_copies = MAX(e->pool->meta_copies, copies);
+    log_reconsider(e->log);
     if (e->meta.segment != NULL) {
         segment_seal(&e->table, e->meta.segment);
         e->meta.segment = NULL;

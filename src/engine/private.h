@@ -2,6 +2,7 @@
 /* What the files of the engine share. Everything here is owned by the engine thread.
  *
  *     request.c     volume requests: admission, log, overlay
+ *     about.c       requests about a volume: what front ends keep beside it, what it holds
  *     read.c        reads: overlay, tree, map, cache, disks
  *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
@@ -55,6 +56,7 @@ struct record_segment {
 };
 
 #define SHARE_ONE (1ull << 48)
+#define VOLUME_ID_END (1ull << 32)
 
 /* In the catalog and in log records. */
 enum {
@@ -296,7 +298,7 @@ struct engine {
 /* engine.c */
 struct volume *engine_volume(struct engine *e, uint64_t id); /* NULL: gone or being deleted */
 void engine_fail(struct engine *e, int error, const char *what);
-uint64_t engine_take_vba_run(struct engine *e);
+uint64_t engine_take_vba_run(struct engine *e); /* 0: there are no more */
 
 /* build.c */
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
@@ -334,8 +336,9 @@ bool meta_clean(struct engine *e);
 bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr);
 /* Table pages, catalog and directory of a checkpoint; fills in roots. Parks. */
 HF_MUST_CHECK int meta_write_tables(struct engine *e, struct roots_phys *roots);
-/* After the number of metadata copies was raised: everything is written again, in a checkpoint. */
-HF_MUST_CHECK int meta_strengthen(struct engine *e);
+/* Raises the number of copies of metadata: all of it is written again, in a checkpoint, and the
+ * superblock of that says so. Parks. */
+HF_MUST_CHECK int meta_strengthen(struct engine *e, uint32_t copies);
 HF_MUST_CHECK int meta_load_tables(struct engine *e, struct errmsg *reterr);
 
 /* catalog.c */
@@ -410,10 +413,20 @@ void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *r
 void apply_unmap(struct volume *v, uint64_t block, uint64_t count);
 void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count);
 
+/* about.c: requests about a volume, not to its blocks */
+HF_MUST_CHECK int about_keep(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_recall(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_query(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_space(struct engine *e, struct volume *v, struct volume_request *request);
+void about_forget(struct engine *e, uint64_t volume_id); /* the volume has been deleted */
+
 /* read.c */
 HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                               void *ret_data, uint64_t *ret_bad_block);
 HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
+/* Sets the bits of blocks that have content; bits[] is of at least `count` zeroed bits. Parks.
+ * ERR_AGAIN: a checkpoint ended meanwhile. */
+HF_MUST_CHECK int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *bits);
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,
                                       uint64_t *ret_unmapped);

@@ -10,8 +10,9 @@
  * a *sweep*, which needs no tree: the header of each row says whose its blocks are. Volume ids are
  * never used twice and blocks are not shared, so whatever is live and belongs to a deleted volume
  * is nobody's. A sweep reads the header of every row of the profiles the volume may have used. It
- * goes by vba, which the cleaner does not change, a little in each checkpoint; the volume stays in
- * the catalog until its end, and after an import the sweep begins again.
+ * remembers runs of vbas, which the cleaner may move but does not change, and looks at some of them
+ * in each checkpoint; the volume stays in the catalog until its end, and after an import the sweep
+ * begins again.
  *
  * A row whose header is lost as well is nobody's if no volume is left that could own it: rows are
  * of one profile. If there is one, nobody knows; then the volume stays in the catalog, being
@@ -25,8 +26,8 @@
 #define SWEEP_NS (500 * NS_PER_MS)
 
 struct sweep {
-    uint64_t *numbers; /* of all runs of the map, ascending */
-    uint64_t count, at;
+    uint64_t *numbers; /* of the runs it looks at */
+    uint64_t count, room, at;
     uint64_t unknown; /* runs whose owner could not be told */
 };
 
@@ -138,11 +139,30 @@ void sweep_free(struct volume *v) {
     }
 }
 
+static struct sweep *sweep_new(const struct volume *v) {
+    struct engine *e = v->engine;
+    struct sweep *s = MEM_NEW(struct sweep);
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        const struct segment *segment = e->table.slots[i];
+        if (segment == NULL || !may_be_of(v, segment)) {
+            continue;
+        }
+        LIST_FOR_EACH(link, &segment->runs) {
+            if (s->count == s->room) {
+                s->room = s->room * 2 + 256;
+                s->numbers = mem_realloc(s->numbers, s->room * sizeof(*s->numbers));
+            }
+            s->numbers[s->count++] = CONTAINER_OF(link, struct map_run, in_segment)->number;
+        }
+        (void)fiber_pace();
+    }
+    return s;
+}
+
 static void sweep_on(struct volume *v) {
     uint64_t started = env_now_ns(v->engine->env);
     if (v->sweep == NULL) {
-        v->sweep = MEM_NEW(struct sweep);
-        v->sweep->numbers = map_numbers(&v->engine->map, &v->sweep->count);
+        v->sweep = sweep_new(v);
     }
     struct sweep *s = v->sweep;
     while (s->at < s->count && env_now_ns(v->engine->env) - started < SWEEP_NS) {

@@ -64,7 +64,7 @@ static uint32_t profiles_in_use(const struct engine *e) {
 
 enum profile meta_profile(const struct engine *e) {
     static const enum profile by_copies[] = {PROFILE_SINGLE, PROFILE_SINGLE, PROFILE_RAID1};
-    uint32_t copies = e->pool->super.meta_copies;
+    uint32_t copies = e->pool->meta_copies;
     return copies < ARRAY_COUNT(by_copies) ? by_copies[copies] : PROFILE_RAID1_3;
 }
 
@@ -125,7 +125,7 @@ static uint64_t reserved_chunks(const struct engine *e) {
     }
     /* Metadata lies in twice the segments it needs, and may be written once more: meta_clean(). */
     chunks += (META_SPARSE_SEGMENTS + 3ull * meta_segments(e, e->meta_blocks)) *
-              MIN(e->pool->super.meta_copies, disks);
+              MIN(e->pool->meta_copies, disks);
     return chunks + 2 * widest + 3 * div_round_up(e->limits.dirty_bytes, chunk_bytes(e));
 }
 

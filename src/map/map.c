@@ -30,7 +30,8 @@ void map_init(struct map *map, struct segment_table *table) {
 }
 
 void map_done(struct map *map) {
-    map_free_never(map);
+    while (map_free_never(map)) {
+    }
     for (uint64_t i = 0; i < map->bucket_count; i++) {
         mem_free(map->buckets[i]);
     }
@@ -218,11 +219,10 @@ bool map_free_now(struct map *map) {
     return true;
 }
 
-void map_free_never(struct map *map) {
-    struct map_dying *dying;
-    while ((dying = dying_pop(map)) != NULL) {
-        mem_free(dying);
-    }
+bool map_free_never(struct map *map) {
+    struct map_dying *dying = dying_pop(map);
+    mem_free(dying);
+    return dying != NULL;
 }
 
 void map_move(struct map *map, struct map_run *run, const uint64_t moved[4],
@@ -267,7 +267,7 @@ void map_value_encode(const struct map_run *run, struct map_value_phys *ret_valu
 int map_load(struct map *map, uint64_t number, const struct map_value_phys *value) {
     struct segment *s = segment_get(map->table, value->segment);
     uint32_t present = bits_count(value->present);
-    if (s == NULL || s->kind != SEGMENT_DATA || number >> (64 - RUN_SHIFT) != 0 ||
+    if (s == NULL || s->kind != SEGMENT_DATA || number >= COUNTER_END >> RUN_SHIFT ||
         value->height == 0 || !range_is_within(value->offset, value->height, s->used_blocks) ||
         !range_is_within(value->index, present, (uint64_t)value->height * s->shape.data) ||
         bits_count(value->live) == 0 || map_find(map, number) != NULL) {
@@ -291,24 +291,6 @@ int map_load(struct map *map, uint64_t number, const struct map_value_phys *valu
     map->live_blocks += run->live_count;
     list_append(&s->runs, &run->in_segment);
     return OK;
-}
-
-static int compare_numbers(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-uint64_t *map_numbers(const struct map *map, uint64_t *ret_count) {
-    uint64_t *numbers = MEM_NEW_ARRAY(uint64_t, map->run_count + 1);
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < map->bucket_count; i++) {
-        if (map->buckets[i] != NULL) {
-            numbers[count++] = map->buckets[i]->number;
-        }
-    }
-    qsort(numbers, count, sizeof(*numbers), compare_numbers);
-    *ret_count = count;
-    return numbers;
 }
 
 static int compare_runs(const void *a, const void *b) {

@@ -69,11 +69,11 @@ struct map_run *map_find(const struct map *map, uint64_t number);
 void map_set_live(struct map *map, uint64_t vba);
 void map_clear_live(struct map *map, uint64_t vba);
 
-/* Clearing many live bits, all or none: marks one to be cleared; clears those of one run, false
- * when there are no more; forgets all marks. A bit is marked once, and not cleared meanwhile. */
+/* Clearing many live bits, all or none: marks one to be cleared; clears, or forgets, those of one
+ * run, false when there is no more. A bit is marked once, and not cleared meanwhile. */
 void map_free_later(struct map *map, uint64_t vba);
 bool map_free_now(struct map *map);
-void map_free_never(struct map *map);
+bool map_free_never(struct map *map);
 
 /* The cleaner: what is live of the run is now at (segment, offset, height, index); present = live
  * as given in `moved` (a bit cleared from live since then stays present). */
@@ -86,9 +86,6 @@ void map_drop(struct map *map, struct map_run *run);
 void map_value_encode(const struct map_run *run, struct map_value_phys *ret_value);
 /* Adds a run read from the tree; validates it against the segment table. ERR_CORRUPT. */
 HF_MUST_CHECK int map_load(struct map *map, uint64_t number, const struct map_value_phys *value);
-
-/* The numbers of all runs, ascending; the array is the caller's (mem_free). */
-uint64_t *map_numbers(const struct map *map, uint64_t *ret_count);
 
 /* The dirty runs in ascending order of number; the array is the caller's (mem_free). Marks all of
  * them clean. */

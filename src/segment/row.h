@@ -127,6 +127,12 @@ struct row_check {
 HF_MUST_CHECK int row_read(struct segment_table *table, const struct row_place *place,
                            uint32_t count, const struct row_check *checks, struct buf *buf,
                            size_t buf_offset, struct row_counters *counters, uint32_t *ret_bad);
+/* The same; unless ret_data is NULL each block that verifies is copied there, too, in the same pass
+ * over memory. */
+HF_MUST_CHECK int row_read_copy(struct segment_table *table, const struct row_place *place,
+                                uint32_t count, const struct row_check *checks, struct buf *buf,
+                                size_t buf_offset, void *ret_data, struct row_counters *counters,
+                                uint32_t *ret_bad);
 
 /* The same without looking at what comes: for readers who have a checksum of the whole. ERR_IO: a
  * block could not be read from its own column; nothing is looked for elsewhere. Fiber. */

@@ -10,6 +10,7 @@
 #include "segment/row.h"
 
 enum { CHUNK_FREE = 0, CHUNK_USED = 1 };
+enum { SLOTS_MOST = 1 << 24 };
 
 struct page_phys {
     struct header_phys header; /* seed: page number */
@@ -34,11 +35,14 @@ void segment_table_init(struct segment_table *table, struct pool *pool) {
     for (uint32_t d = 1; d <= SEGMENT_COLUMNS_MAX; d++) {
         table->density[d] = row_density(table, d);
     }
+    uint64_t chunks = 0;
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        chunks += pool->super.members[m].chunks;
         table->chunk_count[m] = pool->super.members[m].chunks;
         table->chunk_free[m] = table->chunk_count[m];
         table->chunk_used[m] = MEM_NEW_ARRAY(uint8_t, table->chunk_count[m] + 1);
     }
+    table->slots_most = (uint32_t)MIN(chunks, (uint64_t)SLOTS_MOST);
 }
 
 void segment_table_done(struct segment_table *table) {
@@ -90,13 +94,15 @@ static void chunk_take(struct segment_table *table, uint32_t disk, uint32_t chun
     table->changes++;
 }
 
+/* The first that is free: on a rotating disk it is nearest to the ring, which every write visits,
+ * and where the disk is fastest. */
 static uint32_t chunk_find(struct segment_table *table, uint32_t disk) {
     ASSERT_LT(0, table->chunk_free[disk]);
-    uint32_t count = table->chunk_count[disk], c = table->chunk_hint[disk];
+    uint32_t c = table->chunk_hint[disk];
     while (table->chunk_used[disk][c] != CHUNK_FREE) {
-        c = c + 1 < count ? c + 1 : 0;
+        c++;
     }
-    table->chunk_hint[disk] = c + 1 < count ? c + 1 : 0;
+    table->chunk_hint[disk] = c + 1;
     return c;
 }
 
@@ -122,7 +128,8 @@ void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys) {
 
 int segment_phys_validate(const struct segment_table *table, const struct segment_phys *p) {
     struct shape shape = {.copies = p->copies, .data = p->data, .parity = p->parity};
-    if (p->uid == 0 || p->uid >> 63 != 0 || (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
+    if (p->uid == 0 || p->uid >= COUNTER_END ||
+        (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
         (p->state != SEGMENT_OPEN && p->state != SEGMENT_SEALED) || p->profile >= PROFILE_COUNT ||
         p->copies == 0 || p->data == 0 || p->parity > 2 || p->copies > 8 ||
         shape_columns(shape) > SEGMENT_COLUMNS_MAX ||
@@ -147,7 +154,7 @@ int segment_restore(struct segment_table *table, uint32_t slot, const struct seg
     if (err != OK) {
         return err;
     }
-    if (slot >= 1u << 24) {
+    if (slot >= table->slots_most) {
         return ERR_CORRUPT;
     }
     table_grow(table, slot / table->slots_per_page + 1);
@@ -258,6 +265,7 @@ struct shape segment_shape(const struct segment_table *table, enum profile profi
                : shape;
 }
 
+/* slots_most and above: there are no more. */
 static uint32_t slot_find(struct segment_table *table) {
     for (uint32_t i = 0; i < table->slot_count; i++) {
         if (!table->slot_taken[i]) {
@@ -265,7 +273,9 @@ static uint32_t slot_find(struct segment_table *table) {
         }
     }
     uint32_t slot = table->slot_count;
-    table_grow(table, table->page_count + 1);
+    if (slot < table->slots_most) {
+        table_grow(table, table->page_count + 1);
+    }
     return slot;
 }
 
@@ -288,11 +298,15 @@ int segment_open(struct segment_table *table, enum segment_kind kind, enum profi
         taken |= 1ull << best;
         chosen[c].disk = (uint16_t)best;
     }
-    if (columns == 0) {
+    uint32_t slot = slot_find(table);
+    if (columns == 0 || slot >= table->slots_most) {
         return ERR_NO_SPACE;
     }
+    if (table->uid_next >= COUNTER_END) {
+        return ERR_LIMIT;
+    }
     struct segment *s = MEM_NEW(struct segment);
-    *s = (struct segment){.slot = slot_find(table),
+    *s = (struct segment){.slot = slot,
                           .uid = table->uid_next++,
                           .kind = kind,
                           .state = SEGMENT_OPEN,
@@ -345,6 +359,7 @@ void segment_release(struct segment_table *table, struct segment *s) {
         uint32_t disk = s->column[c].disk;
         ASSERT_EQ(table->chunk_used[disk][s->column[c].chunk], CHUNK_USED);
         table->chunk_used[disk][s->column[c].chunk] = CHUNK_FREE;
+        table->chunk_hint[disk] = MIN(table->chunk_hint[disk], s->column[c].chunk);
         table->chunk_free[disk]++;
         table->changes++;
     }

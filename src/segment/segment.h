@@ -81,6 +81,7 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
+    uint32_t slots_most; /* as many segments as there are chunks, at most 2^24 */
     bool
         *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
@@ -88,7 +89,7 @@ struct segment_table {
     uint8_t *chunk_used[POOL_DISKS_MAX]; /* a byte a chunk: 0 free, 1 in use, 2 returning */
     uint32_t chunk_free[POOL_DISKS_MAX];
     uint32_t chunk_count[POOL_DISKS_MAX];
-    uint32_t chunk_hint[POOL_DISKS_MAX];
+    uint32_t chunk_hint[POOL_DISKS_MAX]; /* none below is free */
     struct list freeing;
     uint64_t changes;                          /* counts chunks taken and returned */
     uint32_t density[SEGMENT_COLUMNS_MAX + 1]; /* row_density(), by data columns */
