@@ -71,6 +71,17 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
         segment_seal(&e->table, s->segment);
         s->segment = NULL;
     }
+    if (s->segment != NULL && s->segment->degraded) { /* only for as long as it must be */
+        struct shape now = stream_shape(e, kind, profile, keep_free);
+        if (now.data == 0 && keep_free > 0) {
+            *ret_error = ERR_NO_SPACE;
+            return NULL;
+        }
+        if (shape_losses(now) > shape_losses(s->segment->shape)) {
+            segment_seal(&e->table, s->segment);
+            s->segment = NULL;
+        }
+    }
     if (s->segment == NULL) {
         struct shape shape = stream_shape(e, kind, profile, keep_free);
         *ret_error = segment_open(&e->table, kind, profile, shape, keep_free, &s->segment);
