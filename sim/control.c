@@ -421,6 +421,9 @@ static uint64_t draw_size(struct world *w, struct world_volume *v) {
     if (v->thick) {
         return (1 << 20) + rng_below(&w->rng, usable_bytes / 4 + 1);
     }
+    if (w->cramped) {
+        return (1 << 20) + rng_below(&w->rng, usable_bytes * 2);
+    }
     if (rng_chance(&w->rng, 1, 8)) {
         return (uint64_t)1 << rng_between(&w->rng, 30, 46); /* 1 GiB .. 64 TiB */
     }

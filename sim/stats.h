@@ -10,6 +10,7 @@
 /*        name                     must occur   what it counts */
 #define SIM_STATS(X)                                                                               \
     X(worlds, 1, "worlds run")                                                                     \
+    X(worlds_cramped, 1, "… with small rows, full most of the time")                               \
     X(ops, 1, "volume requests answered")                                                          \
     X(ops_read, 1, "reads")                                                                        \
     X(ops_write, 1, "writes")                                                                      \
@@ -57,6 +58,8 @@
     X(config_deleted, 1, "configuration records deleted")                                          \
     X(out_of_space, 1, "requests that found no space")                                             \
     X(out_of_space_left, 1, "writes that found space again after a deletion or unmap")             \
+    X(lost_when_full, 1, "disks expelled from pools that had no space to do without")              \
+    X(degraded_segments, 1, "segments written degraded, for want of room elsewhere")               \
     X(reconstructions, 1, "blocks reconstructed")                                                  \
     X(reconstructions_one_lost, 1, "… in rows with one column lost")                               \
     X(reconstructions_two_lost, 1, "… in rows with two columns lost")                              \

@@ -34,6 +34,7 @@ struct world_options {
     uint64_t seed;
     uint64_t ops; /* 0: drawn */
     bool trace;
+    bool cramped; /* see draw_cramped() */
 };
 
 struct world_result {
@@ -167,6 +168,7 @@ struct world {
     struct engine_limits limits;
     bool large; /* one volume so large that its tree has three levels; see draw_large() */
     bool large_filled;
+    bool cramped;       /* small rows, always full; see draw_cramped() */
     bool deep;          /* only profiles that tolerate two losses: two disks may be bad */
     uint32_t tolerance; /* disks that may be bad at once */
     bool closing, crashed_before, closed_clean, exported;

@@ -17,8 +17,9 @@
  * out of a tree loses its live bit when the merge has succeeded (merge.c); that of nodes is cleared
  * when all rows are on disk.
  *
- * If a checkpoint fails (no space, or metadata lost beyond redundancy), nothing of it counts: the
- * engine takes no more writes, and what is acknowledged is in the log. */
+ * A checkpoint that would find no space is not begun (postpone()). If one fails all the same, or
+ * because the pool's own metadata is lost beyond redundancy, nothing of it counts: the engine takes
+ * no more writes, and what is acknowledged is in the log. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -26,6 +27,11 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "engine/private.h"
+
+#define POSTPONED_LEAST_NS (1 * NS_PER_S)
+#define POSTPONED_MOST_NS (30 * NS_PER_S)
+
+enum { RING_FORCES_PCT = 60 };
 
 /* ---- the map ---- */
 
@@ -66,13 +72,14 @@ static bool every_node(void *ctx, const struct tree_ptr_phys *ptr) {
     return true;
 }
 
-/* Every node of the map at a new place: after the number of copies was raised. */
-static int rewrite_map(struct engine *e, struct tree_root_phys *root) {
+/* Nodes of the map at new places: every one after the number of copies was raised or a disk was
+ * lost, otherwise those in segments that are to be emptied. */
+static int rewrite_map(struct engine *e, bool all, struct tree_root_phys *root) {
     struct tree_root_phys before = e->map_tree.root;
     e->map_tree.root = *root;
-    int err = tree_rewrite(&e->map_tree, every_node, NULL, root);
+    int err = tree_rewrite(&e->map_tree, all ? every_node : meta_must_move, e, root);
     e->map_tree.root = before;
-    e->rewrite_map = err != OK;
+    e->rewrite_map &= !all || err != OK;
     return err;
 }
 
@@ -320,7 +327,8 @@ static void release_segments(struct engine *e) {
     }
 }
 
-static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags) {
+static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags,
+                  uint32_t meta_copies) {
     uint64_t tails[POOL_DISKS_MAX];
     roots->vba_next = e->vba_next;
     roots->log_generation = e->pool->super.mount_generation;
@@ -329,16 +337,18 @@ static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start
     roots->live_blocks = e->map.live_blocks;
     log_tails(e->log, log_start, tails);
     e->stage = "checkpoint: commit";
-    return pool_commit(e->pool, roots, tails, flags);
+    return pool_commit(e->pool, roots, tails, flags, meta_copies);
 }
 
 static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64_t flags) {
     struct roots_phys roots = e->roots;
     uint64_t log_start = log_committed_lsn(e->log) + 1;
+    uint32_t copies = e->pool->meta_copies; /* if they are raised now, the next one has them all */
     e->stage = "checkpoint: merge";
     freeze(e);
     e->job_error = OK;
     e->meta_error = OK;
+    e->short_of_space = space_is_short(e);
     int err = merge_volumes(e, volumes);
     if (err != OK) {
         return err;
@@ -355,17 +365,17 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     e->catalog_dirty = false;
     e->stage = "checkpoint: map";
     err = merge_map(e, &roots.map);
-    if (err == OK && e->rewrite_map) {
-        err = rewrite_map(e, &roots.map);
+    if (err == OK && (meta_clean(e) || e->rewrite_map)) {
+        err = rewrite_map(e, e->rewrite_map, &roots.map);
     }
     if (err == OK && SABOTAGE(super_before_rows)) {
-        err = commit(e, &roots, log_start, flags);
+        err = commit(e, &roots, log_start, flags, copies);
     }
     if (err == OK) {
         err = write_tables_and_flush(e, &roots);
     }
     if (err == OK) {
-        err = commit(e, &roots, log_start, flags);
+        err = commit(e, &roots, log_start, flags, copies);
     }
     if (err == OK) {
         after_flush(e);
@@ -414,7 +424,7 @@ void checkpoint_want(struct engine *e) {
     fiber_queue_wake_all(&e->work);
 }
 
-static bool is_dirty(const struct engine *e) {
+bool checkpoint_is_due(const struct engine *e) {
     if (e->catalog_dirty) {
         return true;
     }
@@ -427,12 +437,33 @@ static bool is_dirty(const struct engine *e) {
     return false;
 }
 
+/* A checkpoint that would find no room is not begun: then it need not be undone. Writes are refused
+ * meanwhile (nothing more is admitted), deletes and unmaps are taken, and it is tried again when
+ * one of them has come, a disk has gone, or some time has passed. Only when the log fills up it is
+ * tried in any case: the reckoning is for the worst. */
+static bool postpone(struct engine *e) {
+    if (space_holds_checkpoint(e) || log_ring_used_pct(e->log) >= RING_FORCES_PCT) {
+        e->postponed = false;
+        e->postponed_pause_ns = 0;
+        return false;
+    }
+    e->checkpoint_wanted = false;
+    e->postponed = true;
+    e->postponements++;
+    e->postponed_pause_ns =
+        MIN(MAX(e->postponed_pause_ns * 2, POSTPONED_LEAST_NS), POSTPONED_MOST_NS);
+    fiber_queue_wake_all(&e->space_waiters);
+    fiber_queue_wake_all(&e->checkpoint_waiters);
+    (void)fiber_queue_wait_until(&e->work, env_now_ns(e->env) + e->postponed_pause_ns);
+    return true;
+}
+
 void checkpoint_loop(void *arg) {
     struct engine *e = arg;
     uint64_t period = (uint64_t)e->limits.checkpoint_ms * NS_PER_MS;
     while (e->state == ENGINE_RUNNING) {
         bool half_full = e->dirty_bytes * 2 > e->limits.dirty_bytes;
-        if (!e->checkpoint_wanted && !half_full) {
+        if (!e->checkpoint_wanted && !half_full && !e->postponed) {
             (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
         }
         if (e->state != ENGINE_RUNNING) {
@@ -443,11 +474,15 @@ void checkpoint_loop(void *arg) {
             break;
         }
         bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;
-        if (due && !is_dirty(e)) {
+        if (due && !checkpoint_is_due(e)) {
             e->last_checkpoint_ns = env_now_ns(e->env);
             due = false;
         }
-        if (e->checkpoint_wanted || due || e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+        if (e->checkpoint_wanted || due || e->postponed ||
+            e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+            if (postpone(e)) {
+                continue;
+            }
             if (checkpoint_run(e, 0) != OK) {
                 break; /* engine_fail() has noted why */
             }

@@ -40,6 +40,9 @@ static struct volume *volume_by_name(struct engine *e, const char *name) {
 
 uint64_t engine_take_vba_run(struct engine *e) {
     uint64_t vba = e->vba_next;
+    if (vba > COUNTER_END - RUN_BLOCKS) {
+        return 0;
+    }
     e->vba_next += RUN_BLOCKS;
     return vba;
 }
@@ -62,7 +65,11 @@ void engine_fail(struct engine *e, int error, const char *what) {
 int engine_checkpoint(struct engine *e) {
     uint64_t started = e->checkpoint_started;
     checkpoint_want(e);
+    uint64_t postponements = e->postponements;
     while (e->state == ENGINE_RUNNING && e->checkpoint_ended <= started) {
+        if (e->postponements != postponements) {
+            return ERR_NO_SPACE;
+        }
         fiber_queue_wait(&e->checkpoint_waiters);
     }
     return e->state == ENGINE_FAILED ? e->failure : e->state == ENGINE_CLOSING ? ERR_SHUTDOWN : OK;
@@ -81,6 +88,7 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
+    log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
     while (e->running > 0 || e->read_aheads > 0) {
         fiber_queue_wake_all(&e->space_waiters);
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
@@ -229,10 +237,7 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
     uint32_t copies = MAX(2u, 1 + profile_losses(o->profile));
     if (err == OK && copies > e->pool->super.meta_copies && pool_in_sync_count(e->pool) >= copies) {
         /* The pool's metadata first becomes as strong as the strongest volume. */
-        err = pool_set_meta_copies(e->pool, copies);
-        if (err == OK) {
-            err = meta_strengthen(e);
-        }
+        err = meta_strengthen(e, copies);
         if (err != OK) {
             return errmsg_set(reterr, err,
                               "the pool's metadata could not be made redundant enough "
@@ -244,6 +249,13 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
         return err;
     }
     e->volume_id_issued = MAX(e->volume_id_issued + 1, e->volume_id_next);
+    if (e->volume_id_issued >= VOLUME_ID_END) {
+        e->volume_id_issued = VOLUME_ID_END;
+        return errmsg_set(reterr, ERR_LIMIT,
+                          "pool %s has had 4294967295 volumes, and no more can be created in it: "
+                          "each has a number, which is never used again",
+                          e->pool->super.name);
+    }
     struct volume_phys p = {.id = e->volume_id_issued,
                             .size_bytes = size,
                             .block_bytes = o->block_bytes != 0 ? o->block_bytes : SECTOR_BYTES,
@@ -274,6 +286,7 @@ static void volume_deleted(struct log_entry *log, struct buf *row, size_t data_o
         return;
     }
     v->phys.flags |= VOLUME_FLAG_DELETING;
+    about_forget(c->e, id);
     c->e->catalog_dirty = true;
 }
 
@@ -535,11 +548,16 @@ static void status_health(const struct engine *e, struct engine_status *st) {
                "%u (%s): %s",
                missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
     }
+    bool full = e->postponed && !failed;
+    if (full) {
+        advise(st, "there is no room for a checkpoint: no writes are taken until something is "
+                   "unmapped or deleted");
+    }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                      ? "failed"
-                   : missing > 0 || harmed > 0 ? "degraded"
-                                               : "ok");
+                   failed                              ? "failed"
+                   : missing > 0 || harmed > 0 || full ? "degraded"
+                                                       : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
@@ -617,6 +635,7 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
         .read_ahead_blocks = e->read_ahead_blocks,
+        .degraded_segments = e->degraded_segments,
         .volumes_healed = e->volumes_healed,
         .swept_blocks = e->swept_blocks,
     };

@@ -82,6 +82,9 @@ HF_MUST_CHECK int engine_volume_find(struct engine *engine, const char *name,
 
 enum { CONFIG_KIND_MAX = 31, CONFIG_ID_MAX = 127, CONFIG_BLOB_MAX = 16 << 10 };
 
+/* What VOLUME_KEEP stores; the id is the volume's in decimal. */
+#define VOLUME_RECORD_KIND "front-end"
+
 HF_MUST_CHECK int engine_config_set(struct engine *engine, const char *kind, const char *id,
                                     const void *blob, uint32_t bytes, struct errmsg *reterr);
 HF_MUST_CHECK int engine_config_delete(struct engine *engine, const char *kind, const char *id,
@@ -139,6 +142,7 @@ struct engine_counters {
     uint64_t reconstructed_one, reconstructed_two;
     uint64_t cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
+    uint64_t degraded_segments;        /* opened with less than the disks in sync could give */
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */
     uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
     uint32_t volumes_damaged, volumes_broken;

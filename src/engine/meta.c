@@ -345,6 +345,43 @@ static void free_empty_segments(struct engine *e) {
     }
 }
 
+/* Metadata segments empty as their contents are rewritten, but what is seldom rewritten may keep
+ * many of them. When they are more than twice what metadata needs, all that are less than half full
+ * are emptied: by rewriting, like everything here. */
+bool meta_clean(struct engine *e) {
+    uint32_t chunk = e->pool->super.geometry.chunk_blocks;
+    uint64_t live = 0, segments = 0;
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s != NULL && s->kind == SEGMENT_META && s->live_blocks > 0) {
+            live += s->live_blocks;
+            segments++;
+        }
+    }
+    if (segments <= 2 * div_round_up(live, chunk) + META_SPARSE_SEGMENTS) {
+        return false;
+    }
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s != NULL && s->kind == SEGMENT_META && s->state == SEGMENT_SEALED) {
+            s->emptied = s->live_blocks * 2 < chunk;
+        }
+    }
+    for (uint32_t p = 0; p < e->table.page_count; p++) {
+        struct segment *s = p < e->page_room ? segment_get(&e->table, e->pages[p].segment) : NULL;
+        if (s != NULL && s->emptied && e->pages[p].length_bytes != 0) {
+            e->table.page_dirty[p] = true;
+        }
+    }
+    return true;
+}
+
+bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr) {
+    const struct engine *e = engine;
+    const struct segment *s = segment_get(&e->table, (uint32_t)(ptr->address >> 32));
+    return s != NULL && s->emptied;
+}
+
 struct table_write {          /* what one call of meta_write_tables() places */
     struct meta_object *page; /* by page; blocks 0: unchanged */
     uint32_t room;
@@ -443,7 +480,10 @@ int meta_write_tables(struct engine *e, struct roots_phys *roots) {
     return err;
 }
 
-int meta_strengthen(struct engine *e) {
+int meta_strengthen(struct engine *e, uint32_t copies) {
+    ASSERT_LE(copies, DIRECT_COPIES);
+    e->pool->meta_copies = MAX(e->pool->meta_copies, copies);
+    log_reconsider(e->log);
     if (e->meta.segment != NULL) {
         segment_seal(&e->table, e->meta.segment);
         e->meta.segment = NULL;

@@ -2,6 +2,7 @@
 /* What the files of the engine share. Everything here is owned by the engine thread.
  *
  *     request.c     volume requests: admission, log, overlay
+ *     about.c       requests about a volume: what front ends keep beside it, what it holds
  *     read.c        reads: overlay, tree, map, cache, disks
  *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
@@ -55,6 +56,7 @@ struct record_segment {
 };
 
 #define SHARE_ONE (1ull << 48)
+#define VOLUME_ID_END (1ull << 32)
 
 /* In the catalog and in log records. */
 enum {
@@ -121,7 +123,8 @@ struct volume {
     struct fiber_queue lock_waiters;
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
-    uint32_t users; /* requests at work on it: it is not freed before they end */
+    uint64_t admitted_bytes; /* of data under way that a checkpoint will have to write */
+    uint32_t users;          /* requests at work on it: it is not freed before they end */
     uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
     struct sweep *sweep;                  /* reclaim.c */
     struct read_stream stream[READ_STREAMS];
@@ -241,6 +244,8 @@ struct engine {
     uint64_t late_since_ns[POOL_DISKS_MAX];        /* 0: nothing given up is outstanding on it */
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
+    bool postponed; /* the last checkpoint was not begun, for want of room: see checkpoint_loop() */
+    uint64_t postponements, postponed_pause_ns;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
@@ -271,8 +276,14 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    bool short_of_space; /* the running checkpoint writes segments degraded */
+    uint64_t full_since; /* checkpoints when the cleaner could make no room for a write; 0: never */
     uint32_t ref_keep_free; /* chunks of each disk that long writes leave to checkpoints */
-    uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
+    /* What a checkpoint may need besides the rows of data. */
+    uint64_t meta_blocks;               /* live */
+    uint32_t meta_keep, keep_segments;  /* segments: for all metadata; for all */
+    uint64_t keep_nodes[PROFILE_COUNT]; /* blocks, by the profile they are stored in */
+    uint32_t profiles_in_use;           /* mask */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
@@ -280,13 +291,14 @@ struct engine {
     uint64_t read_ahead_blocks;
     uint64_t volumes_healed, swept_blocks;
     uint64_t bytes_rows, bytes_meta;
+    uint64_t degraded_segments; /* opened with less than the disks in sync could give */
     char expelled_why[POOL_DISKS_MAX][96];
 };
 
 /* engine.c */
 struct volume *engine_volume(struct engine *e, uint64_t id); /* NULL: gone or being deleted */
 void engine_fail(struct engine *e, int error, const char *what);
-uint64_t engine_take_vba_run(struct engine *e);
+uint64_t engine_take_vba_run(struct engine *e); /* 0: there are no more */
 
 /* build.c */
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
@@ -316,10 +328,17 @@ void meta_direct(const struct engine *e, const struct meta_object *object, const
                  uint32_t length_bytes, struct direct_phys *ret_direct);
 void meta_store_init(struct engine *e);
 void meta_free_direct(struct engine *e, const struct direct_phys *direct);
+/* Metadata segments that may be sparse, besides as many as metadata needs: see meta_clean(). */
+enum { META_SPARSE_SEGMENTS = 3 };
+/* Marks metadata segments to be emptied when too many are sparse: true if the map's nodes in them
+ * must be written again (tree_rewrite() with meta_must_move()). */
+bool meta_clean(struct engine *e);
+bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr);
 /* Table pages, catalog and directory of a checkpoint; fills in roots. Parks. */
 HF_MUST_CHECK int meta_write_tables(struct engine *e, struct roots_phys *roots);
-/* After the number of metadata copies was raised: everything is written again, in a checkpoint. */
-HF_MUST_CHECK int meta_strengthen(struct engine *e);
+/* Raises the number of copies of metadata: all of it is written again, in a checkpoint, and the
+ * superblock of that says so. Parks. */
+HF_MUST_CHECK int meta_strengthen(struct engine *e, uint32_t copies);
 HF_MUST_CHECK int meta_load_tables(struct engine *e, struct errmsg *reterr);
 
 /* catalog.c */
@@ -357,15 +376,22 @@ struct charge {
 /* Parks until the blocks may be written to `v`, and reserves what they may need. ERR_NO_SPACE. */
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
+/* What has its place on disk already needs no memory, and no room in a checkpoint. */
+void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
-uint64_t space_free_blocks(struct engine *e, enum profile profile);
+/* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
+bool space_is_short(const struct engine *e);
+/* It fits at all, in the protection that older segments still have. */
+bool space_holds_checkpoint(const struct engine *e);
 uint64_t space_used_share(const struct engine *e, bool with_dirty);
 HF_MUST_CHECK int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks);
+enum profile meta_profile(const struct engine *e); /* whose shape metadata segments have */
 uint64_t volume_promised_blocks(const struct volume *v);
 
 /* checkpoint.c */
 void checkpoint_want(struct engine *e);
-void checkpoint_loop(void *engine); /* a fiber */
+bool checkpoint_is_due(const struct engine *e); /* there is something to write or to free */
+void checkpoint_loop(void *engine);             /* a fiber */
 HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
@@ -385,10 +411,20 @@ void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *r
 void apply_unmap(struct volume *v, uint64_t block, uint64_t count);
 void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count);
 
+/* about.c: requests about a volume, not to its blocks */
+HF_MUST_CHECK int about_keep(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_recall(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_query(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_space(struct engine *e, struct volume *v, struct volume_request *request);
+void about_forget(struct engine *e, uint64_t volume_id); /* the volume has been deleted */
+
 /* read.c */
 HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                               void *ret_data, uint64_t *ret_bad_block);
 HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
+/* Sets the bits of blocks that have content; bits[] is of at least `count` zeroed bits. Parks.
+ * ERR_AGAIN: a checkpoint ended meanwhile. */
+HF_MUST_CHECK int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *bits);
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,
                                       uint64_t *ret_unmapped);

@@ -99,6 +99,22 @@ static uint16_t free_portal_tag(const struct iscsi_server *server) {
     return tag;
 }
 
+/* Every target can be reached through every portal. */
+static void tell_ports(const struct iscsi_server *server, struct scsi_target *scsi) {
+    uint16_t ids[ISCSI_PORTALS_MAX];
+    uint32_t count = 0;
+    LIST_FOR_EACH(it, &server->portals) {
+        ids[count++] = CONTAINER_OF(it, struct iscsi_portal, in_server)->tag;
+    }
+    scsi_target_set_ports(scsi, ids, count);
+}
+
+static void portals_changed(struct iscsi_server *server) {
+    LIST_FOR_EACH(it, &server->targets) {
+        tell_ports(server, CONTAINER_OF(it, struct iscsi_target, in_server)->scsi);
+    }
+}
+
 int iscsi_portal_add(struct iscsi_server *server, const char *address, struct errmsg *reterr) {
     if (server->portal_count >= ISCSI_PORTALS_MAX) {
         return errmsg_set(reterr, ERR_LIMIT,
@@ -116,6 +132,7 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
     }
     list_append(&server->portals, &portal->in_server);
     server->portal_count++;
+    portals_changed(server);
     return OK;
 }
 
@@ -132,6 +149,7 @@ int iscsi_portal_remove(struct iscsi_server *server, const char *address, struct
         if (strcmp(portal->given, address) == 0 ||
             strcmp(net_listener_address(portal->listener), address) == 0) {
             portal_free(portal);
+            portals_changed(server);
             return OK;
         }
     }
@@ -207,6 +225,7 @@ int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_t
     }
     list_append(&server->targets, &target->in_server);
     server->target_count++;
+    tell_ports(server, scsi);
     return OK;
 }
 

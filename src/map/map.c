@@ -267,7 +267,7 @@ void map_value_encode(const struct map_run *run, struct map_value_phys *ret_valu
 int map_load(struct map *map, uint64_t number, const struct map_value_phys *value) {
     struct segment *s = segment_get(map->table, value->segment);
     uint32_t present = bits_count(value->present);
-    if (s == NULL || s->kind != SEGMENT_DATA || number >> (64 - RUN_SHIFT) != 0 ||
+    if (s == NULL || s->kind != SEGMENT_DATA || number >= COUNTER_END >> RUN_SHIFT ||
         value->height == 0 || !range_is_within(value->offset, value->height, s->used_blocks) ||
         !range_is_within(value->index, present, (uint64_t)value->height * s->shape.data) ||
         bits_count(value->live) == 0 || map_find(map, number) != NULL) {
