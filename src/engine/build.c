@@ -14,7 +14,7 @@
 #include "codec/crc.h"
 #include "engine/private.h"
 
-enum { WRITERS_MAX = 4, MOVES_MAX = 16 };
+enum { WRITERS_MAX = 16, MOVES_MAX = 16 };
 
 void builders_init(struct engine *e) {
     for (int p = 0; p < PROFILE_COUNT; p++) {
