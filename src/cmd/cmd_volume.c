@@ -45,8 +45,8 @@ static int wanted_pools(const struct args *args, json_t **ret_names, struct errm
 /* ---- volumes ---- */
 
 static struct table *volume_table(void) {
-    static const char *const heads[] = {"VOLUME", ">SIZE", ">ALLOCATED", "PROFILE",
-                                        ">BLOCK", "KIND",  "SYNC",       NULL};
+    static const char *const heads[] = {"VOLUME", ">SIZE", ">ALLOCATED", "PROFILE", ">BLOCK",
+                                        "KIND",   "SYNC",  "HEALTH",     NULL};
     return table_new(heads);
 }
 
@@ -63,6 +63,7 @@ static void add_volume(struct table *table, const json_t *volume) {
                       : json_is_true(json_object_get(volume, "thick")) ? "thick"
                                                                        : "thin");
     table_text(table, json_is_true(json_object_get(volume, "sync_always")) ? "always" : "standard");
+    table_json_text(table, volume, "health");
 }
 
 static int show_volume(const struct args *args, json_t *volume) {

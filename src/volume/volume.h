@@ -91,6 +91,13 @@ void volume_submit(struct volume_request *request);
 /* For doors: hands the request back to its client with `status`. Door's loop only. */
 void volume_complete(struct volume_request *request, int status);
 
+/* What a loss beyond redundancy has done to a volume's own metadata. */
+enum volume_health {
+    VOLUME_WHOLE,
+    VOLUME_DAMAGED, /* reads what it can, refuses changes with ERR_DATA_LOSS */
+    VOLUME_BROKEN,  /* lacks what it had acknowledged: refuses everything */
+};
+
 /* What a front end needs to know about a volume; a copy, plain data. */
 struct volume_info {
     uint64_t id; /* never reused within a pool */
@@ -103,6 +110,7 @@ struct volume_info {
     bool sync_always;         /* acknowledged = durable; false: durable at flush and FUA */
     uint64_t allocated_bytes; /* logical, as of the last checkpoint plus what is dirty */
     bool deleting;
+    enum volume_health health;
 };
 
 #endif

@@ -236,6 +236,8 @@ void engine_volume_list(struct engine *engine, struct volume_info **ret_volumes,
     *ret_count = engine->volume_count;
     for (uint32_t i = 0; i < engine->volume_count; i++) {
         (*ret_volumes)[i] = engine->volumes[i]->info;
+        (*ret_volumes)[i].health =
+            (enum volume_health)atomic_load(&fake_engine_faults.volume_health);
     }
 }
 

@@ -471,6 +471,12 @@ static void pools_volumes_and_luns(void **state) {
            "\"size_bytes\":21474836480");
     expect(world, ERR_INVALID, "PATCH", "/v1/pools/tank/volumes/vm", "{\"size_bytes\":1048576}",
            "shrink");
+    expect(world, OK, "GET", volumes, NULL, "\"health\":\"ok\"");
+    atomic_store(&fake_engine_faults.volume_health, VOLUME_DAMAGED);
+    expect(world, OK, "GET", volumes, NULL, "\"health\":\"damaged\"");
+    atomic_store(&fake_engine_faults.volume_health, VOLUME_BROKEN);
+    expect(world, OK, "GET", "/v1/pools/tank/volumes/vm", NULL, "\"health\":\"broken\"");
+    atomic_store(&fake_engine_faults.volume_health, VOLUME_WHOLE);
     const char *luns = "/v1/pools/tank/luns";
     expect(world, ERR_NOT_FOUND, "POST", luns, "{\"volume\":\"none\"}", "no volume none");
     expect(world, OK, "POST", luns, "{\"volume\":\"vm\"}",
