@@ -168,7 +168,13 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
         mem_free(portal);
         return error;
     }
-    list_append(&server->portals, &portal->in_server);
+    /* In order of tags, which is the order of target ports. */
+    struct list *at = server->portals.next;
+    while (at != &server->portals &&
+           CONTAINER_OF(at, struct iscsi_portal, in_server)->tag <= portal->tag) {
+        at = at->next;
+    }
+    list_insert_before(at, &portal->in_server);
     server->portal_count++;
     return OK;
 }
