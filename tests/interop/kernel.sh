@@ -3,7 +3,7 @@
 # The Linux kernel's initiator (open-iscsi, multipath-tools) in a guest that runs as a process: mutual
 # CHAP, digests, two portals; a path that is cut, the service killed, and stopped and started, all
 # under a verifying load; a LUN that grows, space that comes back, LUNs that come and go.
-# Takes 3 minutes, and 5 more the first time (kclient/image). Needs root.
+# Takes 4 minutes, and 5 more the first time (kclient/image). Needs root.
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 tools/deps kernel || finish

@@ -103,6 +103,7 @@ static void negotiate(enum keys_stage stage, const char *before, const struct ke
 #define NEGOTIATE(stage, before, cases)                                                            \
     negotiate(stage, before, cases, sizeof(cases) / sizeof((cases)[0]))
 
+/* Long because it is a table. */
 static void every_key_has_its_rule(void **state) {
     (void)state;
     static const struct key_case operational[] = {
