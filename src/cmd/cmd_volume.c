@@ -14,8 +14,8 @@ static uint64_t uint_of(const json_t *object, const char *key) {
 /* ---- volumes ---- */
 
 static struct table *volume_table(void) {
-    static const char *const heads[] = {"VOLUME", ">SIZE", ">ALLOCATED", "PROFILE",
-                                        ">BLOCK", "KIND",  "SYNC",       NULL};
+    static const char *const heads[] = {"VOLUME", ">SIZE", ">ALLOCATED", "PROFILE", ">BLOCK",
+                                        "KIND",   "SYNC",  "HEALTH",     NULL};
     return table_new(heads);
 }
 
@@ -33,6 +33,7 @@ static void add_volume(struct table *table, const json_t *volume) {
                       : json_is_true(json_object_get(volume, "thick")) ? "thick"
                                                                        : "thin");
     table_text(table, json_is_true(json_object_get(volume, "sync_always")) ? "always" : "standard");
+    table_json_text(table, volume, "health");
 }
 
 static int show_volume(const struct args *args, json_t *volume) {

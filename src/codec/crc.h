@@ -3,6 +3,7 @@
 #ifndef HOLDFAST_CODEC_CRC_H
 #define HOLDFAST_CODEC_CRC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,5 +14,7 @@ uint32_t crc32c_more(uint32_t crc, const void *data, size_t bytes);
 /* The checksum of a block, seeded with its address, so that a block found in the wrong place does
  * not verify. */
 uint32_t crc32c_seeded(uint64_t seed, const void *data, size_t bytes);
+/* The same of what is copied. `away`: nobody on this core will look at the copy soon. */
+uint32_t crc32c_seeded_copy(uint64_t seed, void *to, const void *from, size_t bytes, bool away);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
 /* LUNs: records of a pool, and what is served of them. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,6 +100,7 @@ static int complete_record(const struct api_request *request, const struct serve
                           request->pool, volume, request->pool, volume);
     }
     bool taken[LUN_NUMBER_MAX + 1] = {false};
+    const char *twin = NULL; /* the volume as another LUN */
     for (uint32_t i = 0; i < snapshot->lun_count; i++) {
         const struct lun_record *other = &snapshot->luns[i];
         if (strcmp(other->name, record.name) == 0) {
@@ -106,12 +108,19 @@ static int complete_record(const struct api_request *request, const struct serve
                               "pool %s has a LUN %s already; choose another --name", request->pool,
                               record.name);
         }
+        twin = strcmp(other->volume, record.volume) == 0 ? other->name : twin;
         taken[other->number] |= strcmp(other->target, record.target) == 0;
     }
     uint64_t number = schema_uint(body, "lun", LUN_NUMBER_MAX + 1);
     if (number <= LUN_NUMBER_MAX && taken[number]) {
         return errmsg_set(reterr, ERR_EXISTS, "target %s has a LUN number %u already",
                           record.target, (unsigned)number);
+    }
+    if (twin != NULL) {
+        return errmsg_set(reterr, ERR_EXISTS,
+                          "volume %s is LUN %s already; a second one would know nothing of the "
+                          "reservations of the first: reach it through more portals instead",
+                          record.volume, twin);
     }
     for (uint32_t free = 0; number > LUN_NUMBER_MAX && free <= LUN_NUMBER_MAX; free++) {
         number = taken[free] ? number : free;
@@ -195,6 +204,35 @@ int api_lun_create(struct serve *serve, const struct api_request *request, json_
     return error;
 }
 
+/* What initiators reserved goes with the LUN. */
+struct forget {
+    uint64_t volume_id; /* 0: the LUN's volume is not there */
+};
+
+static void forget_on_loop(struct engine *engine, void *arg) {
+    const struct forget *forget = arg;
+    char id[24];
+    (void)snprintf(id, sizeof(id), "%" PRIu64, forget->volume_id);
+    if (forget->volume_id != 0) {
+        (void)!engine_config_delete(engine, VOLUME_RECORD_KIND, id, NULL);
+    }
+}
+
+static uint64_t volume_of(struct served *served, const char *lun) {
+    struct served_view view;
+    uint64_t id = 0;
+    served_look(served, &view);
+    for (uint32_t i = 0; view.snapshot != NULL && i < view.snapshot->lun_count; i++) {
+        const struct lun_record *record = &view.snapshot->luns[i];
+        const struct volume_info *volume = find_volume(view.snapshot, record->volume);
+        if (strcmp(record->name, lun) == 0 && volume != NULL) {
+            id = volume->id;
+        }
+    }
+    served_view_done(&view);
+    return id;
+}
+
 int api_lun_delete(struct serve *serve, const struct api_request *request, json_t **ret_answer,
                    struct errmsg *reterr) {
     struct served *served = serve_find(serve, request->pool, reterr);
@@ -202,12 +240,14 @@ int api_lun_delete(struct serve *serve, const struct api_request *request, json_
         return ERR_NOT_FOUND;
     }
     struct change change = {.name = request->name, .reterr = reterr};
+    struct forget forget = {.volume_id = volume_of(served, request->name)};
     int error = served_change_begin(served, "delete a LUN", reterr);
     if (error == OK) {
         served_change(served, change_on_loop, &change);
         error = change.result;
         if (error == OK) {
             targets_remove(serve_targets(serve), request->pool, request->name);
+            served_change(served, forget_on_loop, &forget);
         }
         served_change_end(served);
     }

@@ -165,7 +165,9 @@ static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint
         content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
     int err = space_admit(e, v, block, count, &w.charge);
     if (err == OK) {
-        err = log_append(e->log, &w.log);
+        /* It may have waited for the checkpoint that found the volume damaged. */
+        bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
+        err = damaged ? ERR_DATA_LOSS : log_append(e->log, &w.log);
         space_release(e, v, &w.charge, false); /* nothing if it was applied */
     }
     mem_free(iov);
@@ -191,6 +193,7 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
     a->log = (struct log_entry){.type = RECORD_SEGMENT,
                                 .header = &a->record,
                                 .header_bytes = sizeof(a->record),
+                                .patient = true,
                                 .apply = nothing_apply};
     s->announced = true;
     log_start(e->log, &a->log);
@@ -212,6 +215,56 @@ static uint32_t ref_least_blocks(struct engine *e, const struct volume *v) {
     return MAX(2u, MIN(stripe, fresh / 2));
 }
 
+/* Whether the end of a segment, with room for fewer than the `count` blocks that are left of a
+ * write, is given up: where it would be a short row; or where the blocks that do not fit would be
+ * too few for a row of their own, and take one more turn of the log, if it is an eighth of the
+ * segment at most and chunks are plenty. */
+static bool segment_rest_is_small(struct engine *e, const struct volume *v, const struct segment *s,
+                                  uint32_t room, uint32_t count) {
+    const struct segment_table *t = &e->table;
+    uint32_t least = ref_least_blocks(e, v);
+    uint64_t data_blocks = (uint64_t)e->pool->super.geometry.chunk_blocks * s->shape.data;
+    if (room < least || count - room >= least || room > data_blocks / 8) {
+        return room < least;
+    }
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        uint32_t disk = s->column[c].disk;
+        if (t->chunk_free[disk] < t->chunk_count[disk] / 4) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Copies and checksums the blocks, each in one pass if it lies in one piece. */
+static void row_take_content(struct row *row, uint64_t vba, const struct iovec *iov, uint32_t n) {
+    size_t within = 0;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < row->blocks; i++) {
+        uint8_t *to = row_block(row, i);
+        row->vba[i] = vba + i;
+        for (size_t have = 0; have < BLOCK_BYTES;) {
+            ASSERT_LT(at, n);
+            const uint8_t *from = (const uint8_t *)iov[at].iov_base + within;
+            size_t bytes = MIN(iov[at].iov_len - within, BLOCK_BYTES - have);
+            if (bytes == BLOCK_BYTES) {
+                row->crc[i] = crc32c_seeded_copy(vba + i, to, from, BLOCK_BYTES, false);
+            } else {
+                memcpy(to + have, from, bytes);
+            }
+            have += bytes;
+            within += bytes;
+            if (have == BLOCK_BYTES && bytes < BLOCK_BYTES) {
+                row->crc[i] = crc32c_seeded(vba + i, to, BLOCK_BYTES);
+            }
+            if (within == iov[at].iov_len) {
+                within = 0;
+                at++;
+            }
+        }
+    }
+}
+
 /* A row with room for up to `count` blocks, filled from the content, not yet written. */
 static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                      const struct content *content, uint64_t at, struct row **ret_row) {
@@ -224,8 +277,8 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
             return err;
         }
         uint32_t room = row_capacity(&e->table, s, false, false);
-        if (room < MIN(count, ref_least_blocks(e, v)) && s->used_blocks > 0) {
-            segment_seal(&e->table, s); /* its rest is too small */
+        if (room < count && s->used_blocks > 0 && segment_rest_is_small(e, v, s, room, count)) {
+            segment_seal(&e->table, s);
             err = ERR_NO_SPACE;
             continue;
         }
@@ -238,6 +291,10 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
         return err;
     }
     uint64_t vba = engine_take_vba_run(e);
+    *ret_row = row; /* the caller's in any case */
+    if (vba == 0) {
+        return ERR_LIMIT;
+    }
     row->runs[0] = (struct row_run_phys){.vba = vba,
                                          .offset = block,
                                          .volume = (uint32_t)v->phys.id,
@@ -246,18 +303,9 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
     struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
     uint32_t n = content_slice(content, at, (uint64_t)row->blocks * BLOCK_BYTES, iov,
                                content->iov_count + 1);
-    uint8_t *to = row_block(row, 0);
-    for (uint32_t i = 0; i < n; i++) {
-        memcpy(to, iov[i].iov_base, iov[i].iov_len);
-        to += iov[i].iov_len;
-    }
+    row_take_content(row, vba, iov, n);
     mem_free(iov);
-    for (uint32_t i = 0; i < row->blocks; i++) {
-        row->vba[i] = vba + i;
-        row->crc[i] = crc32c_seeded(vba + i, row_block(row, i), BLOCK_BYTES);
-    }
     row_finish(row);
-    *ret_row = row;
     return OK;
 }
 
@@ -265,7 +313,7 @@ static int ref_write_row(struct engine *e, struct volume *v, struct row *row) {
     enum profile p = (enum profile)v->phys.profile;
     int err = row_write(row, true);
     for (int moves = 0; err == ERR_IO && moves < 8; moves++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 0, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 1, &err);
         err = s == NULL ? err : row_move(row, s);
         if (err == ERR_NO_SPACE && s != NULL) {
             segment_seal(&e->table, s);
@@ -304,12 +352,15 @@ static int ref_log(struct engine *e, struct volume *v, uint64_t block, const str
     struct write_entry w = {.log = {.type = RECORD_REF,
                                     .header = ref,
                                     .header_bytes = (uint16_t)bytes,
+                                    .patient = true,
                                     .apply = ref_apply},
                             .v = v,
                             .record.ref = ref,
                             .row = placed,
                             .charge = *charge};
-    int err = log_append(e->log, &w.log);
+    log_start(e->log, &w.log);
+    log_expect(e->log, -1);
+    int err = log_wait(e->log, &w.log);
     int announced = log_wait(e->log, &a.log);
     *charge = w.charge; /* cleared if it was applied */
     placed_row_unref(placed);
@@ -327,10 +378,12 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     if (err != OK) {
         return err;
     }
-    err = ref_build(e, v, block, count, content, at, &row);
+    err = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0
+              ? ERR_DATA_LOSS
+              : ref_build(e, v, block, count, content, at, &row);
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
-        e->admitted_bytes -= charge.bytes;
-        charge.bytes = 0;
+        space_forgive_bytes(v, &charge);
+        log_expect(e->log, 1);
     }
     if (err == OK && SABOTAGE(ref_before_row)) {
         err = ref_log(e, v, block, row, &charge);
@@ -343,12 +396,11 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (err == OK) {
             err = ref_log(e, v, block, row, &charge);
             *ret_done = row->blocks;
-        } else if (err ==
-                   ERR_NO_SPACE) { /* a disk was lost, and nowhere else is a chunk to spare */
-            *ret_done = 0;
-            err = OK;
+        } else {
+            log_expect(e->log, -1);
         }
-    } else if (err == ERR_NO_SPACE) {
+    }
+    if (err == ERR_NO_SPACE) { /* or a disk was lost, and nowhere else is a chunk to spare */
         *ret_done = 0;
         err = OK;
     }
@@ -362,11 +414,11 @@ static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint6
                        const struct content *content) {
     uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
     uint32_t ref_least = ref_least_blocks(e, v);
-    uint32_t inline_most = MIN(inline_max, ref_least);
     int err = OK;
     for (uint64_t done = 0; done < count && err == OK;) {
-        uint32_t n = 0;
+        uint32_t n = 0, inline_most = MIN(inline_max, ref_least);
         if (count - done >= ref_least) {
+            inline_most = inline_max; /* all at once: each piece may have to wait for space */
             err = write_ref(e, v, block + done, (uint32_t)MIN(count - done, (uint64_t)ROW_DATA_MAX),
                             content, done * BLOCK_BYTES, &n);
         }
@@ -462,7 +514,11 @@ static int unmap_blocks(struct engine *e, struct volume *v, uint64_t block, uint
                             .v = v,
                             .record.range = {.volume = v->phys.id, .block = block, .count = count}};
     w.log.header = &w.record.range;
-    return log_append(e->log, &w.log);
+    int err = log_append(e->log, &w.log);
+    if (err == OK && e->postponed) {
+        checkpoint_want(e); /* perhaps it fits now */
+    }
+    return err;
 }
 
 static int unmap_request(struct engine *e, struct volume *v, struct volume_request *q) {
@@ -589,14 +645,20 @@ static const struct {
     int (*run)(struct engine *e, struct volume *v, struct volume_request *q);
     uint64_t bytes_max;
     uint32_t iov_factor; /* iovec bytes per length byte */
+    bool any_length;     /* runs with a length of 0, too */
+    bool changes_nothing;
 } ops[VOLUME_OPS] = {
-    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1},
+    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1, .changes_nothing = true},
     [VOLUME_WRITE] = {write_request, VOLUME_REQUEST_BYTES_MAX, 1},
-    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0},
+    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0, .any_length = true},
     [VOLUME_UNMAP] = {unmap_request, UINT64_MAX, 0},
     [VOLUME_WRITE_ZEROES] = {zeroes_request, UINT64_MAX, 0},
     [VOLUME_COMPARE_AND_WRITE] = {compare_and_write_request, VOLUME_COMPARE_BYTES_MAX, 2},
-    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0},
+    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true},
+    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true},
+    [VOLUME_QUERY] = {about_query, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true},
 };
 
 static int request_validate(const struct volume *v, const struct volume_request *q) {
@@ -616,19 +678,26 @@ static int request_validate(const struct volume *v, const struct volume_request 
                : ERR_INVALID;
 }
 
+/* Part of its metadata is lost: see merge.c. */
+static int volume_fault(const struct volume *v, enum volume_op op) {
+    bool changes = op != VOLUME_READ && op != VOLUME_VERIFY && op != VOLUME_FLUSH;
+    uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
+    return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
+}
+
 static int request_run(struct engine *e, struct volume_request *q) {
     struct volume *v = engine_volume(e, q->volume_id);
     if (v == NULL) {
         return ERR_NOT_FOUND;
     }
     int err = request_validate(v, q);
-    if (err == OK && e->state == ENGINE_FAILED && q->op != VOLUME_READ && q->op != VOLUME_VERIFY) {
+    if (err == OK && e->state == ENGINE_FAILED && !ops[q->op].changes_nothing) {
         err = ERR_READ_ONLY;
     }
     if (err == OK) {
-        err = v->fault;
+        err = volume_fault(v, q->op);
     }
-    if (err != OK || (q->length_bytes == 0 && q->op != VOLUME_FLUSH)) {
+    if (err != OK || (q->length_bytes == 0 && !ops[q->op].any_length)) {
         return err;
     }
     v->users++;

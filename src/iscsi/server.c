@@ -148,6 +148,25 @@ static uint16_t free_portal_tag(const struct iscsi_server *server) {
     return tag;
 }
 
+/* Every target can be reached through every portal. */
+static void tell_ports(const struct iscsi_server *server, struct scsi_target *scsi) {
+    uint16_t ids[ISCSI_PORTALS_MAX];
+    uint32_t count = 0;
+    LIST_FOR_EACH(it, &server->portals) { /* in order of tags; those of a group are one port */
+        uint16_t tag = CONTAINER_OF(it, struct iscsi_portal, in_server)->tag;
+        if (count == 0 || ids[count - 1] != tag) {
+            ids[count++] = tag;
+        }
+    }
+    scsi_target_set_ports(scsi, ids, count);
+}
+
+static void portals_changed(struct iscsi_server *server) {
+    LIST_FOR_EACH(it, &server->targets) {
+        tell_ports(server, CONTAINER_OF(it, struct iscsi_target, in_server)->scsi);
+    }
+}
+
 int iscsi_portal_add(struct iscsi_server *server, const char *address, struct errmsg *reterr) {
     if (server->portal_count >= ISCSI_PORTALS_MAX) {
         return errmsg_set(reterr, ERR_LIMIT,
@@ -176,6 +195,7 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
     }
     list_insert_before(at, &portal->in_server);
     server->portal_count++;
+    portals_changed(server);
     return OK;
 }
 
@@ -192,6 +212,7 @@ int iscsi_portal_remove(struct iscsi_server *server, const char *address, struct
         if (strcmp(portal->given, address) == 0 ||
             strcmp(net_listener_address(portal->listener), address) == 0) {
             portal_free(portal);
+            portals_changed(server);
             return OK;
         }
     }
@@ -258,6 +279,7 @@ int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_t
     target->access = access;
     list_append(&server->targets, &target->in_server);
     server->target_count++;
+    tell_ports(server, scsi);
     return OK;
 }
 

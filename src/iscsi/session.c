@@ -5,6 +5,7 @@
  * responses leave. A command outside the window is ignored, as the standard demands; a gap inside
  * it cannot happen on the single connection of a session, so it ends the connection. Immediate
  * commands stand beside the window and have a limit of their own. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -96,12 +97,23 @@ static uint16_t tsih_new(struct iscsi_server *server) {
     return server->last_tsih;
 }
 
+/* The initiator port as SCSI names it (RFC 7143 §4.7.1), in the normal form of names. */
+static void put_initiator_port(struct scsi_port *port, const char *initiator,
+                               const uint8_t isid[6]) {
+    snprintf(port->initiator_port, sizeof(port->initiator_port), "%s,i,0x%02x%02x%02x%02x%02x%02x",
+             initiator, isid[0], isid[1], isid[2], isid[3], isid[4], isid[5]);
+    for (char *c = port->initiator_port; *c != '\0'; c++) {
+        *c = (char)tolower((unsigned char)*c);
+    }
+}
+
 static struct scsi_nexus *nexus_open(const struct iscsi_connection *connection,
                                      const struct iscsi_target *target) {
     struct scsi_port port = {.relative_id = connection->portal_tag, .group = 1};
     snprintf(port.port_name, sizeof(port.port_name), "%s,t,0x%04x", target->iqn,
              connection->portal_tag);
     memcpy(port.device_name, target->iqn, sizeof(target->iqn));
+    put_initiator_port(&port, connection->keys.parameters.initiator_name, connection->login.isid);
     return scsi_nexus_open(target->scsi, &port);
 }
 

@@ -42,7 +42,7 @@ struct log_row {
     struct buf *buf;
     uint32_t blocks;
     struct list entries;
-    uint32_t copies_wanted, copies_pending;
+    uint32_t copies_pending;
     uint64_t done;  /* members that have this row */
     uint64_t tried; /* members that have, or had, or may get this row */
     uint64_t late;  /* members whose copy did not come back in time */
@@ -57,7 +57,12 @@ struct log {
     struct ring rings[POOL_DISKS_MAX];
     struct list open; /* entries waiting for a row */
     size_t open_bytes;
-    struct list rows; /* under way */
+    uint32_t open_hurried;  /* entries that are not patient */
+    uint32_t expected;      /* patient entries that will come soon */
+    uint64_t open_since_ns; /* when the first of the open entries came */
+    bool rotating;          /* a disk seeks for each row */
+    struct env_timer hurry; /* patience has ended */
+    struct list rows;       /* under way */
     uint32_t row_count;
     uint64_t next_lsn, committed_lsn;
     uint64_t turn;
@@ -65,6 +70,7 @@ struct log {
     bool close_queued, settling, space_short;
     struct env_task close_task;
     int error;
+    int no_room; /* what those get who would have to wait for room; OK: they wait */
     struct log_counters counters;
 };
 
@@ -96,6 +102,12 @@ static void close_task_run(struct env_task *task) {
     log_close_row(log);
 }
 
+static void close_soon(struct log *log);
+
+static void hurry_fired(struct env_timer *timer) {
+    close_soon(CONTAINER_OF(timer, struct log, hurry));
+}
+
 static void close_soon(struct log *log) {
     if (!log->close_queued) {
         log->close_queued = true;
@@ -112,6 +124,11 @@ struct log *log_new(const struct log_options *options) {
     log->next_lsn = options->generation << 32 | 1;
     log->committed_lsn = log->next_lsn - 1;
     log->close_task.run = close_task_run;
+    log->hurry.fire = hurry_fired;
+    for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
+        struct disk *disk = log->pool->disks[m];
+        log->rotating |= disk != NULL && disk_info(disk)->rotational;
+    }
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         list_init(&log->rings[m].slots);
         log->rings[m].head = (uint32_t)(options->ring_heads[m] % ring_blocks(log));
@@ -136,6 +153,7 @@ void log_free(struct log *log) {
         return;
     }
     ASSERT(list_is_empty(&log->open) && log->live_rows == 0 && !log->close_queued);
+    env_timer_cancel(log->pool->env, &log->hurry);
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         while (!list_is_empty(&log->rings[m].slots)) {
             ring_pop(&log->rings[m]);
@@ -226,12 +244,24 @@ static void row_send(struct log_row *row, uint32_t member) {
 
 /* ---- closing rows ---- */
 
-/* A row closes at once when none is under way. While one is, a few small entries (REFs, above all)
- * wait for it to come back and share the next: on a rotating disk each row is a seek to the ring.
+/* A seek to the ring and back takes the time in which a rotating disk writes a dozen columns of
+ * long rows. So the REFs of long writes that are under way together share one. */
+static bool log_is_patient(struct log *log) {
+    uint64_t until = log->open_since_ns + LOG_PATIENCE_NS;
+    if (!log->rotating || log->expected == 0 || log->open_hurried > 0 ||
+        env_now_ns(log->pool->env) >= until) {
+        return false;
+    }
+    env_timer_arm(log->pool->env, &log->hurry, until);
+    return true;
+}
+
+/* A row closes at once when none is under way, unless all of its entries are patient. While one is,
+ * a few small entries (REFs, above all) wait for it to come back and share the next.
  */
-static bool log_may_close(const struct log *log) {
+static bool log_may_close(struct log *log) {
     if (log->row_count == 0) {
-        return true;
+        return !log_is_patient(log);
     }
     return log->row_count < LOG_ROWS_IN_FLIGHT && log->open_bytes >= GATHER_BYTES;
 }
@@ -299,11 +329,11 @@ static bool expel_a_suspended(struct log *log, uint64_t tried) {
     return false;
 }
 
-static void entries_fail(struct log *log, struct list *entries) {
+static void entries_fail(struct list *entries, int error) {
     struct list *link;
     while ((link = list_pop(entries)) != NULL) {
         struct log_entry *e = CONTAINER_OF(link, struct log_entry, link);
-        e->result = log->error;
+        e->result = error;
         e->done = true;
         if (e->waiter != NULL) {
             fiber_wake(e->waiter);
@@ -312,7 +342,7 @@ static void entries_fail(struct log *log, struct list *entries) {
 }
 
 static uint32_t copies_wanted(const struct log *log) {
-    uint32_t wanted = MIN(log->pool->super.meta_copies, (uint32_t)LOG_COPIES_MAX);
+    uint32_t wanted = MIN(log->pool->meta_copies, (uint32_t)LOG_COPIES_MAX);
     return MAX(1u, MIN(wanted, pool_in_sync_count(log->pool)));
 }
 
@@ -326,6 +356,7 @@ static size_t row_gather(struct log *log, struct list *ret_entries) {
         }
         bytes += entry_bytes(e);
         log->open_bytes -= entry_bytes(e);
+        log->open_hurried -= !e->patient;
         list_remove(&e->link);
         list_append(ret_entries, &e->link);
     }
@@ -346,6 +377,10 @@ static size_t row_gather_bytes(const struct log *log) {
 
 static void log_close_row(struct log *log) {
     while (log->error == OK && !list_is_empty(&log->open) && log_may_close(log)) {
+        if (log->next_lsn >= COUNTER_END) {
+            log_fail(log, ERR_LIMIT);
+            break;
+        }
         uint32_t blocks = (uint32_t)div_round_up(row_gather_bytes(log), BLOCK_BYTES);
         uint32_t copies = copies_wanted(log);
         log->space_short = !log_has_room(log, blocks, copies);
@@ -354,6 +389,11 @@ static void log_close_row(struct log *log) {
         }
         if (log->space_short) {
             log->counters.waits_for_space++;
+            if (log->no_room != OK) {
+                entries_fail(&log->open, log->no_room);
+                log->open_bytes = 0;
+                return;
+            }
             log->options.want_checkpoint(log->options.owner);
             return; /* log_trim() comes back here */
         }
@@ -366,7 +406,6 @@ static void log_close_row(struct log *log) {
         size_t bytes = row_gather(log, &row->entries);
         row->lsn = log->next_lsn++;
         row->blocks = blocks;
-        row->copies_wanted = copies;
         row->buf = buf_new((size_t)blocks * BLOCK_BYTES);
         row_fill(row, bytes);
         list_append(&log->rows, &row->link);
@@ -380,15 +419,11 @@ static void log_close_row(struct log *log) {
         }
     }
     if (log->error != OK) {
-        entries_fail(log, &log->open);
+        entries_fail(&log->open, log->error);
     }
 }
 
 /* ---- completion ---- */
-
-static uint32_t row_wanted(const struct log_row *row) {
-    return MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(row->log->pool)));
-}
 
 /* Copies on members that are still in sync: those of a disk that was expelled meanwhile are of no
  * use to a replay (invariant 1). */
@@ -426,12 +461,15 @@ static bool row_expel_late(struct log_row *row) {
 static void row_pursue(struct log_row *row) {
     struct log *log = row->log;
     row->durable = false;
-    while (copies_done(row) + row->copies_pending < row_wanted(row)) {
+    while (copies_done(row) + row->copies_pending < copies_wanted(log)) {
         uint32_t other = ring_choose(log, row->tried, row->blocks);
         if (other != POOL_DISKS_MAX) {
             row_send(row, other);
         } else if (expel_a_suspended(log, row->tried)) {
             continue;
+        } else if (row_has_candidates(row) && log->no_room != OK) {
+            log_fail(log, log->no_room);
+            return;
         } else if (row_has_candidates(row)) {
             log->options.want_checkpoint(log->options.owner); /* log_trim() comes back here */
             return;
@@ -440,8 +478,8 @@ static void row_pursue(struct log_row *row) {
         }
     }
     uint32_t done = copies_done(row);
-    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= row_wanted(row);
-    row->durable = done >= row_wanted(row) || short_ack;
+    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= copies_wanted(log);
+    row->durable = done >= copies_wanted(log) || short_ack;
     if (!row->durable && row->copies_pending == 0) { /* nowhere left to write it */
         log_fail(log, ERR_IO);
     }
@@ -547,9 +585,7 @@ static void log_commit(struct log *log) {
     }
 }
 
-/* A lost member may have been the last copy a row waited for. */
-void log_member_lost(struct log *log, uint32_t member) {
-    (void)member;
+void log_reconsider(struct log *log) {
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
         row_pursue(row); /* also if it was durable, and waits for its turn */
@@ -566,15 +602,20 @@ void log_fail(struct log *log, int error) {
         return;
     }
     log->error = error;
-    entries_fail(log, &log->open);
+    entries_fail(&log->open, error);
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
-        entries_fail(log, &row->entries);
+        entries_fail(&row->entries, error);
         list_remove(&row->link);
         log->row_count--;
         row_free_if_over(row);
     }
     log->options.want_checkpoint(log->options.owner);
+}
+
+void log_no_room(struct log *log, int error) {
+    log->no_room = error;
+    log_reconsider(log);
 }
 
 int log_error(const struct log *log) {
@@ -594,9 +635,21 @@ void log_start(struct log *log, struct log_entry *entry) {
         entry->done = true;
         return;
     }
+    if (list_is_empty(&log->open)) {
+        log->open_since_ns = env_now_ns(log->pool->env);
+    }
     list_append(&log->open, &entry->link);
     log->open_bytes += entry_bytes(entry);
+    log->open_hurried += !entry->patient;
     close_soon(log);
+}
+
+void log_expect(struct log *log, int32_t change) {
+    ASSERT(change >= 0 || log->expected >= (uint32_t)-change);
+    log->expected += (uint32_t)change;
+    if (log->expected == 0) {
+        close_soon(log);
+    }
 }
 
 int log_wait(struct log *log, struct log_entry *entry) {

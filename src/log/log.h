@@ -34,6 +34,7 @@ enum {
     LOG_COPIES_MAX = 4,
 };
 #define LOG_LATE_NS (1000 * (uint64_t)NS_PER_MS)
+#define LOG_PATIENCE_NS (25 * (uint64_t)NS_PER_MS) /* three turns of a disk */
 
 struct log_row_phys {
     struct header_phys header; /* length: bytes in use; seed: the superblock's log_seed */
@@ -63,6 +64,7 @@ struct log_entry {
     const struct iovec *iov; /* data, copied when the row is closed */
     uint32_t iov_count;
     uint32_t data_bytes;
+    bool patient; /* may wait for others that are expected (log_expect) */
     /* At the commit, in LSN order, from the loop; must not park. `row` holds the data at
      * data_offset (a reference is to be taken if it is kept). Not called on failure. */
     void (*apply)(struct log_entry *entry, struct buf *row, size_t data_offset);
@@ -97,6 +99,9 @@ uint32_t log_data_max(const struct log *log, uint32_t header_bytes);
 HF_MUST_CHECK int log_append(struct log *log, struct log_entry *entry);
 /* The same in two steps, for several entries at once. Their order is kept. */
 void log_start(struct log *log, struct log_entry *entry);
+/* So many patient entries more (or fewer) will come soon. On rotating disks the patient ones wait
+ * for them, for LOG_PATIENCE_NS at most, unless an entry that is not patient comes first. */
+void log_expect(struct log *log, int32_t change);
 HF_MUST_CHECK int log_wait(struct log *log, struct log_entry *entry);
 
 uint64_t log_committed_lsn(const struct log *log); /* all up to here is applied */
@@ -110,15 +115,17 @@ struct log_counters {
     uint64_t rows, bytes, entries, wraps, late_copies, failed_copies, waits_for_space;
 };
 const struct log_counters *log_counters(const struct log *log);
-/* A member was expelled. */
-void log_member_lost(struct log *log, uint32_t member);
-/* After the number of copies changed nothing need be done: it is read from the pool for each row.
- */
+/* A member was expelled (it may have been the last one that a row waited for), or the pool's
+ * number of copies was raised: rows that are not committed yet get as many. */
+void log_reconsider(struct log *log);
 
 /* Everything appended later fails with `error`. The log does this by itself, too, when rows cannot
  * be made durable any more; the owner is told by want_checkpoint(). */
 void log_fail(struct log *log, int error);
 int log_error(const struct log *log); /* OK: it has not failed */
+/* There will be no more checkpoints: whoever waits for room on the rings, now or later, gets
+ * `error`. What has room goes on. */
+void log_no_room(struct log *log, int error);
 
 /* ---- replay ---- */
 

@@ -7,7 +7,9 @@
  * the fraction of the stroke, rotation and transfer stay as they are (src/env/sim/rotation.c). So
  * what a checkpoint writes for each block stays the same, but the fixed times of a checkpoint (a
  * few rotations for superblocks) come `factor` times as often: figures at a smaller factor are
- * nearer to the truth, and if two factors agree the fixed times do not matter.
+ * nearer to the truth, and if two factors agree the fixed times do not matter. Checkpoints that are
+ * due by time alone come every 2 s: by the scale it would be 30 s divided by the factor; at 30 s a
+ * sequential writer would be through half of a small LUN before the first chunk returns.
  *
  * Content is zeroes, which the simulated disks need not store; it is checksummed, logged and
  * protected like any other. */
@@ -23,7 +25,7 @@
 #include "env/sim/sim.h"
 #include "load.h"
 
-enum { DISKS = 6, REAL_CHUNK_BYTES = 64 << 20, REAL_RING_BYTES = 512 << 20 };
+enum { DISKS = 6, REAL_CHUNK_BYTES = 64 << 20, REAL_RING_BYTES = 512 << 20, CHECKPOINT_MS = 2000 };
 static const uint64_t real_lun_bytes = 1ull << 40, real_cache_bytes = 1ull << 30;
 
 enum { STAGES_MAX = 16 };
@@ -41,6 +43,7 @@ struct model {
     const char *tests;
     uint64_t real_dirty_bytes, leaves_lun_bytes;
     bool json, measuring;
+    FILE *trace; /* every I/O while something is measured */
     struct env *env;
     struct mem_scope scope;
     struct engine *engine;
@@ -95,6 +98,13 @@ static void stages_print(const struct stages *s) {
                s->longest_ns[i] / NS_PER_MS);
     }
     printf("\n");
+}
+
+static void trace_line(void *ctx, const char *line) {
+    struct model *m = ctx;
+    if (m->trace != NULL && m->measuring) {
+        (void)fprintf(m->trace, "%s\n", line);
+    }
 }
 
 static void model_run(struct model *m, void (*fn)(void *arg)) {
@@ -184,6 +194,10 @@ static void reimport(struct model *m) {
 
 static void birth(struct model *m, const char *disk, uint64_t disk_bytes) {
     struct env_sim_options options = {.seed = 1};
+    if (m->trace != NULL) {
+        options.trace = trace_line;
+        options.trace_owner = m;
+    }
     m->env = env_sim_new(&options);
     mem_scope_init(&m->scope);
     for (uint32_t i = 0; i < DISKS; i++) {
@@ -312,7 +326,8 @@ static void rotating(struct model *m) {
     m->lun_bytes = real_lun_bytes / f;
     m->limits = (struct engine_limits){.read_cache_bytes = real_cache_bytes / f,
                                        .node_cache_bytes = m->lun_bytes / 64,
-                                       .dirty_bytes = m->real_dirty_bytes / f};
+                                       .dirty_bytes = m->real_dirty_bytes / f,
+                                       .checkpoint_ms = CHECKPOINT_MS};
     m->profile = PROFILE_RAID5;
     /* Half full: twice the LUN and its parity, on six disks. */
     birth(m, "hdd", round_up(m->lun_bytes * 2 / (DISKS - 1), BLOCK_BYTES));
@@ -377,17 +392,16 @@ static void leaves(struct model *m) {
 static const char usage[] =
     "model_bench [--factor N] [--seconds VIRTUAL] [--dirty REAL_SIZE] [--leaves-lun SIZE] "
     "[--json]\n"
+    "            [--trace FILE]\n"
     "            [--tests all|seqread,seqwrite,randwrite1,randwrite32,randwrite32cold,import,"
     "leaves]\n";
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {{"factor", required_argument, NULL, 'f'},
-                                            {"seconds", required_argument, NULL, 's'},
-                                            {"dirty", required_argument, NULL, 'd'},
-                                            {"tests", required_argument, NULL, 't'},
-                                            {"leaves-lun", required_argument, NULL, 'l'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"factor", required_argument, NULL, 'f'},     {"seconds", required_argument, NULL, 's'},
+        {"dirty", required_argument, NULL, 'd'},      {"tests", required_argument, NULL, 't'},
+        {"leaves-lun", required_argument, NULL, 'l'}, {"json", no_argument, NULL, 'j'},
+        {"trace", required_argument, NULL, 'T'},      {NULL, 0, NULL, 0}};
     struct model *m = MEM_NEW(struct model);
     m->factor = 256;
     m->seconds = 600;
@@ -414,6 +428,10 @@ int main(int argc, char **argv) {
         case 't':
             m->tests = optarg;
             break;
+        case 'T':
+            m->trace = fopen(optarg, "w");
+            good = m->trace != NULL && good;
+            break;
         case 'j':
             m->json = true;
             break;
@@ -432,6 +450,9 @@ int main(int argc, char **argv) {
         leaves(m);
     }
     int status = m->status;
+    if (m->trace != NULL && fclose(m->trace) != 0) {
+        die("the trace", "it cannot be written");
+    }
     mem_free(m->result);
     mem_free(m);
     return status;

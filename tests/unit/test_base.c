@@ -97,6 +97,19 @@ static void crc_is_castagnoli(void **state) {
     assert_int_equal(crc32c("123456789", 9), 0xe3069283);
     assert_int_equal(crc32c_more(crc32c("1234", 4), "56789", 5), 0xe3069283);
     assert_int_not_equal(crc32c_seeded(1, "x", 1), crc32c_seeded(2, "x", 1));
+    static uint8_t from[4096 + 8], to[sizeof(from)];
+    for (size_t i = 0; i < sizeof(from); i++) {
+        from[i] = (uint8_t)(i * i >> 3 ^ i);
+    }
+    static const size_t lengths[] = {0, 1, 512, 4088, 4096, 4104};
+    for (uint64_t seed = 1; seed != 0; seed <<= 7) {
+        for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
+            memset(to, 0, sizeof(to));
+            assert_int_equal(crc32c_seeded_copy(seed, to, from, lengths[i], seed % 2 != i % 2),
+                             crc32c_seeded(seed, from, lengths[i]));
+            assert_memory_equal(to, from, lengths[i]);
+        }
+    }
 }
 
 static void parity_rebuilds_every_pair(void **state) {

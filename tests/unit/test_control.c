@@ -515,6 +515,12 @@ static void pools_volumes_and_luns(void **state) {
            "\"size_bytes\":21474836480");
     expect(world, ERR_INVALID, "PATCH", "/v1/pools/tank/volumes/vm", "{\"size_bytes\":1048576}",
            "shrink");
+    expect(world, OK, "GET", volumes, NULL, "\"health\":\"ok\"");
+    atomic_store(&fake_engine_faults.volume_health, VOLUME_DAMAGED);
+    expect(world, OK, "GET", volumes, NULL, "\"health\":\"damaged\"");
+    atomic_store(&fake_engine_faults.volume_health, VOLUME_BROKEN);
+    expect(world, OK, "GET", "/v1/pools/tank/volumes/vm", NULL, "\"health\":\"broken\"");
+    atomic_store(&fake_engine_faults.volume_health, VOLUME_WHOLE);
     const char *luns = "/v1/pools/tank/luns";
     expect(world, ERR_NOT_FOUND, "POST", luns, "{\"volume\":\"none\"}", "no volume none");
     expect(world, OK, "POST", luns, "{\"volume\":\"vm\"}",
@@ -522,7 +528,10 @@ static void pools_volumes_and_luns(void **state) {
     expect(world, ERR_EXISTS, "POST", luns, "{\"volume\":\"vm\"}", "has a LUN vm already");
     expect(world, ERR_EXISTS, "POST", luns, "{\"volume\":\"vm\",\"name\":\"x\",\"lun\":0}",
            "has a LUN number 0");
-    expect(world, OK, "POST", luns, "{\"volume\":\"vm\",\"name\":\"x\"}", "\"lun\":1");
+    expect(world, ERR_EXISTS, "POST", luns, "{\"volume\":\"vm\",\"name\":\"x\"}",
+           "is LUN vm already");
+    expect(world, OK, "POST", volumes, "{\"name\":\"v2\",\"size_bytes\":1048576}", "v2");
+    expect(world, OK, "POST", luns, "{\"volume\":\"v2\",\"name\":\"x\"}", "\"lun\":1");
     expect(world, OK, "GET", "/v1/luns", NULL, "\"served\":true");
     expect(world, OK, "GET", "/v1/health", NULL, "\"problems\":[]");
     expect(world, ERR_BUSY, "DELETE", "/v1/pools/tank/volumes/vm", NULL, "delete the LUN first");
@@ -530,6 +539,7 @@ static void pools_volumes_and_luns(void **state) {
     expect(world, OK, "DELETE", "/v1/pools/tank/luns/vm", NULL, "deleted");
     expect(world, ERR_NOT_FOUND, "DELETE", "/v1/pools/tank/luns/vm", NULL, "no lun vm");
     expect(world, OK, "DELETE", "/v1/pools/tank/volumes/vm", NULL, "deleted");
+    expect(world, OK, "DELETE", "/v1/pools/tank/volumes/v2", NULL, "deleted");
     expect(world, OK, "GET", volumes, NULL, "\"volumes\":[]");
 }
 

@@ -484,6 +484,7 @@ static void memory_is_shared(void **state) {
     struct world *w = *state;
     static struct host hogs[HOGS];
     struct host late;
+    fake_env_settle(&w->fake); /* the unit has recalled what is reserved */
     w->volume.hold = true;
     for (uint32_t i = 0; i < HOGS; i++) {
         login_with(&hogs[i], w, (uint8_t)(10 + i), TEXT(NAMES));

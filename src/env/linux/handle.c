@@ -5,6 +5,10 @@
  * close) is done by a thread that belongs to this handle alone, never by the loop and never by a
  * thread that other disks need. So a disk that hangs costs its own threads and nothing else.
  *
+ * Opening is done by the loop's own thread, but what it asks of the file system by way of an I/O is
+ * asked by a thread as well, and not waited for long: a disk that hangs is found out by its next
+ * I/O, which has a deadline.
+ *
  * The handle is counted: the disk, each worker and a running probe hold one reference; the last one
  * closes the descriptor. When that is the disk's, a thread is made to do it. Until the closing is
  * done the file's lock or the device's claim may still be held, so opening waits a little while
@@ -35,6 +39,7 @@ enum {
     THREAD_STACK_BYTES = 256 << 10,
     PROBE_PATIENCE_MS = 20,
     CLOSE_PATIENCE_MS = 500,
+    QUESTION_PATIENCE_S = 2,
 };
 
 struct fd_handle {
@@ -78,6 +83,67 @@ static bool thread_start(void *(*run)(void *), void *arg) {
     return started;
 }
 
+/* ---- questions that may hang with the disk ---- */
+
+struct question {
+    bool (*ask)(int fd, uint64_t bytes);
+    int fd;
+    uint64_t bytes;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t answered;
+    bool answer, is_answered, is_given_up;
+};
+
+static void question_free(struct question *q) {
+    (void)close(q->fd);
+    (void)pthread_cond_destroy(&q->answered);
+    (void)pthread_mutex_destroy(&q->lock);
+    mem_free(q);
+}
+
+static void *asker(void *arg) {
+    struct question *q = arg;
+    bool answer = q->ask(q->fd, q->bytes);
+    (void)pthread_mutex_lock(&q->lock);
+    q->answer = answer;
+    q->is_answered = true;
+    bool given_up = q->is_given_up;
+    (void)pthread_cond_signal(&q->answered);
+    (void)pthread_mutex_unlock(&q->lock);
+    if (given_up) {
+        question_free(q);
+    }
+    return NULL;
+}
+
+/* False also when no answer comes. */
+static bool ask_patiently(bool (*ask)(int fd, uint64_t bytes), int fd, uint64_t bytes) {
+    struct question *q = MEM_NEW(struct question);
+    pthread_condattr_t attr;
+    struct timespec until;
+    *q = (struct question){.ask = ask, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .bytes = bytes};
+    ASSERT(pthread_condattr_init(&attr) == 0 &&
+           pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+           pthread_mutex_init(&q->lock, NULL) == 0 && pthread_cond_init(&q->answered, &attr) == 0);
+    (void)pthread_condattr_destroy(&attr);
+    if (q->fd < 0 || !thread_start(asker, q)) {
+        question_free(q);
+        return false;
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += QUESTION_PATIENCE_S;
+    (void)pthread_mutex_lock(&q->lock);
+    while (!q->is_answered && pthread_cond_timedwait(&q->answered, &q->lock, &until) == 0) {
+    }
+    bool answered = q->is_answered, answer = answered && q->answer;
+    q->is_given_up = !answered;
+    (void)pthread_mutex_unlock(&q->lock);
+    if (answered) {
+        question_free(q);
+    }
+    return answer;
+}
+
 static void sleep_ms(long ms) {
     struct timespec ts = {ms / 1000, ms % 1000 * NS_PER_MS};
     (void)nanosleep(&ts, NULL);
@@ -104,7 +170,8 @@ static int open_error(const char *path, int errnum, struct errmsg *reterr) {
 }
 
 /* Whether O_DIRECT really works here: some file systems take the flag and refuse the I/O. */
-static bool direct_is_refused(int fd) {
+static bool direct_is_refused(int fd, uint64_t bytes) {
+    (void)bytes;
     void *page = aligned_alloc(UNIT_BYTES, UNIT_BYTES);
     bool refused = page != NULL && pread(fd, page, UNIT_BYTES, 0) < 0 && errno == EINVAL;
     free(page);
@@ -114,7 +181,7 @@ static bool direct_is_refused(int fd) {
 /* The descriptor, or -errno. */
 static int open_descriptor(const char *path, int flags) {
     int fd = open(path, flags | O_DIRECT);
-    if (fd >= 0 && !direct_is_refused(fd)) {
+    if (fd >= 0 && !ask_patiently(direct_is_refused, fd, 0)) {
         return fd;
     }
     if (fd < 0 && errno != EINVAL) {
@@ -165,6 +232,12 @@ static bool file_keeps_nowait(int fd) {
     return is_known;
 }
 
+/* Beyond the end of the file a hole changes nothing, but tells whether there are any. */
+static bool holes_are_there(int fd, uint64_t bytes) {
+    off_t beyond = (off_t)((bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES);
+    return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, beyond, UNIT_BYTES) == 0;
+}
+
 static int learn(struct fd_handle *h, const struct stat *st, const struct env_disk_options *options,
                  struct errmsg *reterr) {
     h->is_block = S_ISBLK(st->st_mode);
@@ -182,11 +255,8 @@ static int learn(struct fd_handle *h, const struct stat *st, const struct env_di
         /* A file that somebody allocated in full keeps what it has: holes would cost the file
          * system work twice, and the next write of the place an allocation, and with it a journal
          * commit. A sparse one gives back what is not used. (A pool never fills its disks to the
-         * last percent.)
-         * Beyond the end of the file a hole changes nothing, but tells whether there are any. */
-        off_t beyond = (off_t)((h->size_bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES);
-        h->can_punch =
-            fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, beyond, UNIT_BYTES) == 0;
+         * last percent.) */
+        h->can_punch = ask_patiently(holes_are_there, h->fd, h->size_bytes);
     }
     return OK;
 }
