@@ -629,7 +629,9 @@ static void access_lists_and_chap(void **state) {
     expect(world, OK, "DELETE", "/v1/pools/tank/chap/alice", NULL, "deleted");
     expect(world, OK, "POST", unmap, "{\"all\":true}", "\"open\":false,\"access\":[]");
     expect(world, OK, "POST", map, "{\"all\":true}", "\"open\":true,\"access\":[]");
-    expect(world, OK, "POST", luns, "{\"volume\":\"vm\",\"name\":\"shut\",\"closed\":true}",
+    expect(world, OK, "POST", "/v1/pools/tank/volumes",
+           "{\"name\":\"other\",\"size_bytes\":1048576}", "other");
+    expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
            "\"open\":false,\"access\":[]");
     expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
     char path[32], body[128];

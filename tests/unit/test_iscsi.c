@@ -484,7 +484,8 @@ static void memory_is_shared(void **state) {
     struct world *w = *state;
     static struct host hogs[HOGS];
     struct host late;
-    fake_env_settle(&w->fake); /* the unit has recalled what is reserved */
+    login_with(&late, w, 1, TEXT(NAMES));
+    ready(&late); /* what the unit keeps in the volume has been read */
     w->volume.hold = true;
     for (uint32_t i = 0; i < HOGS; i++) {
         login_with(&hogs[i], w, (uint8_t)(10 + i), TEXT(NAMES));
@@ -497,8 +498,6 @@ static void memory_is_shared(void **state) {
     }
     assert_true(mem_in_use_bytes() <
                 ISCSI_MEMORY_BYTES + ((uint64_t)HOGS * (DATA_MAX + (16 << 20))));
-    login_with(&late, w, 1, TEXT(NAMES));
-    ready(&late);
     /* the first it would get anyway, the second not */
     send_command(&late, READS, CDB(0x28, 0, 0, 0, 0, 0, 0, 0x10, 0, 0), 2 << 20, NULL, 0);
     w->volume.hold = false;
