@@ -42,7 +42,7 @@ HF_MUST_CHECK int iscsi_portal_add(struct iscsi_server *server, const char *addr
 /* Ends no session. ERR_NOT_FOUND. The address is the one given or the one bound. */
 HF_MUST_CHECK int iscsi_portal_remove(struct iscsi_server *server, const char *address,
                                       struct errmsg *reterr);
-/* The address really bound; NULL beyond the last. */
+/* Portals in order of their tags. The address really bound; NULL beyond the last. */
 const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index);
 uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index);
 

@@ -152,8 +152,11 @@ static uint16_t free_portal_tag(const struct iscsi_server *server) {
 static void tell_ports(const struct iscsi_server *server, struct scsi_target *scsi) {
     uint16_t ids[ISCSI_PORTALS_MAX];
     uint32_t count = 0;
-    LIST_FOR_EACH(it, &server->portals) {
-        ids[count++] = CONTAINER_OF(it, struct iscsi_portal, in_server)->tag;
+    LIST_FOR_EACH(it, &server->portals) { /* in order of tags; those of a group are one port */
+        uint16_t tag = CONTAINER_OF(it, struct iscsi_portal, in_server)->tag;
+        if (count == 0 || ids[count - 1] != tag) {
+            ids[count++] = tag;
+        }
     }
     scsi_target_set_ports(scsi, ids, count);
 }
@@ -184,7 +187,13 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
         mem_free(portal);
         return error;
     }
-    list_append(&server->portals, &portal->in_server);
+    /* In order of tags, which is the order of target ports. */
+    struct list *at = server->portals.next;
+    while (at != &server->portals &&
+           CONTAINER_OF(at, struct iscsi_portal, in_server)->tag <= portal->tag) {
+        at = at->next;
+    }
+    list_insert_before(at, &portal->in_server);
     server->portal_count++;
     portals_changed(server);
     return OK;

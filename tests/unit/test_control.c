@@ -258,7 +258,7 @@ static void settings_are_read(void **state) {
                                   "\n"
                                   "  socket=/run/a.sock  \r\n"
                                   "listen = 10.0.0.7 [fe80::1]:3261\n"
-                                  "listen = 192.0.2.1:860\n"
+                                  "listen = 192.0.2.1:860,3 [::]  [::1],65535\n"
                                   "search = /srv/a /dev/sdb\n"
                                   "pools = tank b\n"
                                   "read-cache = 1.5G",
@@ -267,10 +267,12 @@ static void settings_are_read(void **state) {
     config_finish(config);
     assert_string_equal(config->socket, "/run/a.sock");
     assert_string_equal(config->state_dir, CONFIG_STATE_DEFAULT);
-    assert_int_equal(config->listen.count, 3);
+    assert_int_equal(config->listen.count, 5);
     assert_string_equal(config->listen.values[0], "10.0.0.7:3260");
     assert_string_equal(config->listen.values[1], "[fe80::1]:3261");
-    assert_string_equal(config->listen.values[2], "192.0.2.1:860");
+    assert_string_equal(config->listen.values[2], "192.0.2.1:860,3");
+    assert_string_equal(config->listen.values[3], "[::]:3260");
+    assert_string_equal(config->listen.values[4], "[::1]:3260,65535");
     assert_int_equal(config->search.count, 2);
     assert_string_equal(config->pools.values[1], "b");
     assert_int_equal(config->read_cache_bytes, 3ull << 29);
@@ -296,6 +298,10 @@ static void wrong_settings_name_line_and_key(void **state) {
         {"pools = a/b", "line 1: pools: \"a/b\" is not a name"},
         {"listen = 10.0.0.7:x", "line 1: listen: \"10.0.0.7:x\" is not an address"},
         {"listen = 10.0.0.7:65536", "is not an address"},
+        {"listen = 10.0.0.7,0", "is not an address"},
+        {"listen = 10.0.0.7,65536", "is not an address"},
+        {"listen = 10.0.0.7,", "is not an address"},
+        {"listen = 10.0.0.7,1,2", "is not an address"},
         {"listen = fe80::1", "is not an address"},
         {"listen = [fe80::1", "is not an address"},
         {"listen = [fe80::1]x", "is not an address"},

@@ -69,59 +69,192 @@ static void text_pairs(void **state) {
     assert_int_equal(text_number("-1", &number), ERR_INVALID);
 }
 
+struct key_case {
+    const char *offer, *answer; /* NULL: nothing is answered */
+};
+
+/* One offer each, in a negotiation of its own. */
+static void negotiate(enum keys_stage stage, const char *before, const struct key_case *cases,
+                      size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct keys_negotiation keys;
+        uint8_t bytes[512];
+        struct text_buffer answer = {bytes, 0, sizeof(bytes), false};
+        keys_init(&keys);
+        if (before != NULL) {
+            assert_int_equal(keys_negotiate(&keys, KEYS_OPERATIONAL, (const uint8_t *)before,
+                                            strlen(before) + 1, &answer, NULL, NULL, NULL),
+                             OK);
+        }
+        bool send_targets = false;
+        struct text_pair pair;
+        assert_int_equal(keys_negotiate(&keys, stage, (const uint8_t *)cases[i].offer,
+                                        strlen(cases[i].offer) + 1, &answer, &send_targets, &pair,
+                                        NULL),
+                         OK);
+        if (cases[i].answer == NULL) {
+            assert_int_equal(answer.length, 0);
+            continue;
+        }
+        assert_int_equal(answer.length, strlen(cases[i].answer) + 1);
+        assert_string_equal((char *)bytes, cases[i].answer);
+    }
+}
+#define NEGOTIATE(stage, before, cases)                                                            \
+    negotiate(stage, before, cases, sizeof(cases) / sizeof((cases)[0]))
+
+/* Long because it is a table. */
 static void every_key_has_its_rule(void **state) {
     (void)state;
-    static const struct {
-        const char *offer, *answer;
-    } cases[] = {
+    static const struct key_case operational[] = {
         {"HeaderDigest=CRC32C,None", "HeaderDigest=CRC32C"},
         {"HeaderDigest=None,CRC32C", "HeaderDigest=None"},
         {"DataDigest=MD5,CRC32C", "DataDigest=CRC32C"},
         {"DataDigest=MD5", "DataDigest=Reject"},
-        {"MaxConnections=8", "MaxConnections=1"},
+        {"DataDigest=", "DataDigest=Reject"},
+        {"DataDigest=CRC32C ", "DataDigest=Reject"},
+        {"DataDigest=crc32c", "DataDigest=Reject"},
+        {"MaxConnections=1", "MaxConnections=1"},
+        {"MaxConnections=65535", "MaxConnections=1"},
+        {"MaxConnections=0", "MaxConnections=Reject"},
+        {"MaxConnections=65536", "MaxConnections=Reject"},
         {"InitialR2T=Yes", "InitialR2T=Yes"},
         {"InitialR2T=No", "InitialR2T=No"},
+        {"InitialR2T=yes", "InitialR2T=Reject"},
         {"ImmediateData=No", "ImmediateData=No"},
         {"ImmediateData=Yes", "ImmediateData=Yes"},
         {"ImmediateData=maybe", "ImmediateData=Reject"},
-        {"MaxBurstLength=16776192", "MaxBurstLength=1048576"},
+        {"MaxRecvDataSegmentLength=512", NULL},
+        {"MaxRecvDataSegmentLength=16777215", NULL},
+        {"MaxRecvDataSegmentLength=511", "MaxRecvDataSegmentLength=Reject"},
+        {"MaxRecvDataSegmentLength=16777216", "MaxRecvDataSegmentLength=Reject"},
+        {"MaxBurstLength=512", "MaxBurstLength=512"},
+        {"MaxBurstLength=0x400", "MaxBurstLength=1024"},
+        {"MaxBurstLength=16777215", "MaxBurstLength=1048576"},
         {"MaxBurstLength=511", "MaxBurstLength=Reject"},
+        {"MaxBurstLength=16777216", "MaxBurstLength=Reject"},
+        {"MaxBurstLength=4294967296", "MaxBurstLength=Reject"},
+        {"MaxBurstLength=1K", "MaxBurstLength=Reject"},
+        {"MaxBurstLength=-1", "MaxBurstLength=Reject"},
+        {"MaxBurstLength=", "MaxBurstLength=Reject"},
+        {"FirstBurstLength=512", "FirstBurstLength=512"},
         {"FirstBurstLength=65536", "FirstBurstLength=65536"},
+        {"FirstBurstLength=16777215", "FirstBurstLength=262144"},
+        {"FirstBurstLength=0", "FirstBurstLength=Reject"},
         {"DefaultTime2Wait=5", "DefaultTime2Wait=5"},
         {"DefaultTime2Wait=0", "DefaultTime2Wait=2"},
+        {"DefaultTime2Wait=3600", "DefaultTime2Wait=3600"},
+        {"DefaultTime2Wait=3601", "DefaultTime2Wait=Reject"},
         {"DefaultTime2Retain=0", "DefaultTime2Retain=0"},
+        {"DefaultTime2Retain=3600", "DefaultTime2Retain=20"},
         {"DefaultTime2Retain=3601", "DefaultTime2Retain=Reject"},
         {"MaxOutstandingR2T=1", "MaxOutstandingR2T=1"},
-        {"MaxOutstandingR2T=16", "MaxOutstandingR2T=8"},
+        {"MaxOutstandingR2T=65535", "MaxOutstandingR2T=8"},
+        {"MaxOutstandingR2T=0", "MaxOutstandingR2T=Reject"},
+        {"MaxOutstandingR2T=65536", "MaxOutstandingR2T=Reject"},
         {"DataPDUInOrder=No", "DataPDUInOrder=Yes"},
         {"DataSequenceInOrder=No", "DataSequenceInOrder=Yes"},
         {"ErrorRecoveryLevel=2", "ErrorRecoveryLevel=0"},
+        {"ErrorRecoveryLevel=3", "ErrorRecoveryLevel=Reject"},
         {"IFMarker=Yes", "IFMarker=No"},
+        {"OFMarker=No", "OFMarker=No"},
+        {"IFMarkInt=2048~8192", "IFMarkInt=Irrelevant"},
         {"OFMarkInt=2048~8192", "OFMarkInt=Irrelevant"},
         {"TaskReporting=FastAbort,RFC3720", "TaskReporting=RFC3720"},
+        {"TaskReporting=FastAbort", "TaskReporting=Reject"},
+        {"iSCSIProtocolLevel=2", "iSCSIProtocolLevel=1"},
+        {"iSCSIProtocolLevel=0", "iSCSIProtocolLevel=0"},
+        {"iSCSIProtocolLevel=32", "iSCSIProtocolLevel=Reject"},
+        {"InitiatorAlias=a host", NULL},
         {"X-org.example.colour=blue", "X-org.example.colour=NotUnderstood"},
-        {"AuthMethod=None", "AuthMethod=Reject"}, /* the wrong stage */
+        {"maxburstlength=1024", "maxburstlength=NotUnderstood"}, /* case counts */
+        /* answers to what we have declared, from initiators that answer everything */
+        {"MaxRecvDataSegmentLength=NotUnderstood", NULL},
+        {"HeaderDigest=Reject", NULL},
+        {"MaxBurstLength=Irrelevant", NULL},
+        /* the wrong stage */
+        {"AuthMethod=None", "AuthMethod=Reject"},
+        {"CHAP_A=5", "CHAP_A=Reject"},
         {"SendTargets=All", "SendTargets=Reject"},
+    };
+    NEGOTIATE(KEYS_OPERATIONAL, NULL, operational);
+    static const struct key_case security[] = {
+        {"AuthMethod=None", NULL}, /* answered by who knows the access lists */
+        {"CHAP_A=5", NULL},
+        {"HeaderDigest=None", "HeaderDigest=Reject"},
+        {"InitialR2T=No", "InitialR2T=Reject"},
+        {"MaxRecvDataSegmentLength=8192", NULL},
+        {"InitiatorAlias=a host", NULL},
+        {"X-what=ever", "X-what=NotUnderstood"},
+    };
+    NEGOTIATE(KEYS_SECURITY, NULL, security);
+    static const struct key_case full[] = {
+        {"SendTargets=All", NULL},
+        {"MaxRecvDataSegmentLength=8192", NULL},
+        {"InitiatorAlias=another", NULL},
+        {"HeaderDigest=CRC32C", "HeaderDigest=Reject"},
+        {"MaxBurstLength=1024", "MaxBurstLength=Reject"},
+        {"InitiatorName=iqn.2025-01.a:b", "InitiatorName=Reject"},
+        {"SessionType=Normal", "SessionType=Reject"},
+    };
+    NEGOTIATE(KEYS_FULL_FEATURE, NULL, full);
+    static const struct key_case in_discovery[] = {
+        {"MaxConnections=1", "MaxConnections=Irrelevant"},
+        {"InitialR2T=No", "InitialR2T=Irrelevant"},
+        {"ImmediateData=Yes", "ImmediateData=Irrelevant"},
+        {"MaxBurstLength=1", "MaxBurstLength=Irrelevant"},
+        {"FirstBurstLength=512", "FirstBurstLength=Irrelevant"},
+        {"MaxOutstandingR2T=1", "MaxOutstandingR2T=Irrelevant"},
+        {"DataPDUInOrder=Yes", "DataPDUInOrder=Irrelevant"},
+        {"DataSequenceInOrder=Yes", "DataSequenceInOrder=Irrelevant"},
+        {"HeaderDigest=CRC32C", "HeaderDigest=CRC32C"},
+        {"DefaultTime2Wait=3", "DefaultTime2Wait=3"},
+        {"ErrorRecoveryLevel=1", "ErrorRecoveryLevel=0"},
+    };
+    NEGOTIATE(KEYS_OPERATIONAL, "SessionType=Discovery", in_discovery);
+}
+
+/* What ends a negotiation. */
+static void keys_that_break_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t length;
+    } cases[] = {
+        {TEXT("InitialR2T=No\0InitialR2T=No")}, /* twice */
+        {TEXT("InitialR2T=No\0MaxBurstLength=512\0InitialR2T=Yes")},
+        {TEXT("InitiatorName=iqn.2025-01.a:b\0InitiatorName=iqn.2025-01.a:b")},
+        {TEXT("TargetAlias=x")}, /* the target's to say */
+        {TEXT("TargetAddress=192.0.2.1")},
+        {TEXT("TargetPortalGroupTag=1")},
+        {TEXT("SessionType=Other")},
+        {TEXT("InitialR2T")},
+        {TEXT("=Yes")},
+        {TEXT("Initial R2T=Yes")},
+        {"InitialR2T=Yes", 14}, /* no zero at the end */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct keys_negotiation keys;
         uint8_t bytes[512];
         struct text_buffer answer = {bytes, 0, sizeof(bytes), false};
+        struct errmsg message = {0};
         keys_init(&keys);
-        assert_int_equal(keys_negotiate(&keys, KEYS_OPERATIONAL, (const uint8_t *)cases[i].offer,
-                                        strlen(cases[i].offer) + 1, &answer, NULL, NULL, NULL),
-                         OK);
-        assert_int_equal(answer.length, strlen(cases[i].answer) + 1);
-        assert_string_equal((char *)bytes, cases[i].answer);
+        assert_int_equal(keys_negotiate(&keys, KEYS_OPERATIONAL, (const uint8_t *)cases[i].text,
+                                        cases[i].length, &answer, NULL, NULL, &message),
+                         ERR_PROTOCOL);
+        assert_true(message.text[0] != 0);
     }
+    /* FirstBurstLength never exceeds MaxBurstLength in the end */
     struct keys_negotiation keys;
-    uint8_t bytes[64];
+    uint8_t bytes[512];
     struct text_buffer answer = {bytes, 0, sizeof(bytes), false};
+    static const uint8_t bursts[] = "MaxBurstLength=1024\0FirstBurstLength=65536";
     keys_init(&keys);
-    static const uint8_t twice[] = "InitialR2T=No\0InitialR2T=No";
     assert_int_equal(
-        keys_negotiate(&keys, KEYS_OPERATIONAL, twice, sizeof(twice), &answer, NULL, NULL, NULL),
-        ERR_PROTOCOL);
+        keys_negotiate(&keys, KEYS_OPERATIONAL, bursts, sizeof(bursts), &answer, NULL, NULL, NULL),
+        OK);
+    keys_settle(&keys);
+    assert_int_equal(keys.parameters.first_burst_bytes, 1024);
 }
 
 static void headers_are_checked(void **state) {
@@ -477,10 +610,10 @@ static void portal_groups(void **state) {
     assert_int_equal(iscsi_portal_add(w->server, "192.0.2.2:3260,7", NULL), OK);
     assert_int_equal(iscsi_portal_add(w->server, "[2001:db8::1]:3260", NULL), OK);
     assert_int_equal(iscsi_portal_add(w->server, "[2001:db8::2]:3260,7", NULL), OK);
-    assert_int_equal(iscsi_portal_tag(w->server, 0), 1);
-    assert_int_equal(iscsi_portal_tag(w->server, 1), 7);
-    assert_int_equal(iscsi_portal_tag(w->server, 2), 2);
-    assert_int_equal(iscsi_portal_tag(w->server, 3), 7);
+    static const uint16_t tags[] = {1, 2, 7, 7, 0};
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(iscsi_portal_tag(w->server, i), tags[i]);
+    }
     struct host first, other_group, same_group;
     login(&first, w);
     static const char *const portals[] = {"192.0.2.2:3260", "[2001:db8::2]:3260"};
@@ -506,8 +639,8 @@ static void portal_groups(void **state) {
     send_pdu(&h, bhs, TEXT("SendTargets=All"));
     receive(&h, OP_TEXT_RESPONSE);
     static const char expected[] = "TargetName=" TARGET "\0TargetAddress=192.0.2.1:3260,1\0"
-                                   "TargetAddress=192.0.2.2:3260,7\0"
                                    "TargetAddress=[2001:db8::1]:3260,2\0"
+                                   "TargetAddress=192.0.2.2:3260,7\0"
                                    "TargetAddress=[2001:db8::2]:3260,7";
     assert_int_equal(h.data_bytes, sizeof(expected));
     assert_memory_equal(h.data, expected, sizeof(expected));
@@ -589,6 +722,7 @@ int main(void) {
         cmocka_unit_test(names),
         cmocka_unit_test(text_pairs),
         cmocka_unit_test(every_key_has_its_rule),
+        cmocka_unit_test(keys_that_break_it),
         cmocka_unit_test(headers_are_checked),
         IN_WORLD(login_stages),
         IN_WORLD(names_of_initiators_are_taken_as_they_come),
