@@ -158,7 +158,8 @@ void control_start(struct world *w, struct control control) {
     fiber_start(w->env, control_run, w);
 }
 
-static void volume_gone(struct world_volume *v) {
+static void volume_gone(struct world *w, struct world_volume *v) {
+    ruin_deleted(w, v);
     v->state = VOL_NONE; /* answers may still come; the slot is free when none is in flight */
     oracle_volume_done(&v->oracle);
 }
@@ -186,7 +187,7 @@ static void judge_create(struct world *w, struct control *c) {
                    error_name(c->result), c->err.text);
     }
     world_count(w, STAT_out_of_space, c->result == ERR_NO_SPACE);
-    volume_gone(v);
+    volume_gone(w, v);
 }
 
 static void judge_other(struct world *w, struct control *c) {
@@ -204,7 +205,7 @@ static void judge_other(struct world *w, struct control *c) {
     switch (c->kind) {
     case CONTROL_VOLUME_DELETE:
         world_count(w, STAT_volumes_deleted, 1);
-        volume_gone(v);
+        volume_gone(w, v);
         break;
     case CONTROL_VOLUME_RESIZE:
         v->size_bytes = c->result == OK ? v->resize_bytes : v->size_bytes;
@@ -306,7 +307,7 @@ static void reconcile_volume(struct world *w, struct world_volume *v,
         if (v->state == VOL_LIVE) {
             world_fail(w, "volume %s is gone", v->name);
         }
-        volume_gone(v);
+        volume_gone(w, v);
         return;
     }
     if (v->id != 0 && v->id != info->id) {
@@ -420,6 +421,9 @@ static uint64_t draw_size(struct world *w, struct world_volume *v) {
     if (v->thick) {
         return (1 << 20) + rng_below(&w->rng, usable_bytes / 4 + 1);
     }
+    if (w->cramped) {
+        return (1 << 20) + rng_below(&w->rng, usable_bytes * 2);
+    }
     if (rng_chance(&w->rng, 1, 8)) {
         return (uint64_t)1 << rng_between(&w->rng, 30, 46); /* 1 GiB .. 64 TiB */
     }
@@ -432,7 +436,8 @@ static enum profile draw_profile(struct world *w) {
     enum profile possible[PROFILE_COUNT];
     uint32_t count = 0;
     uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
-    for (int deep = w->deep; deep >= 0 && count == 0; deep--) {
+    bool weak = w->ruin && rng_chance(&w->ruin_rng, 1, 2);
+    for (int deep = w->deep && !weak; deep >= 0 && count == 0; deep--) {
         for (int p = 0; p < PROFILE_COUNT; p++) {
             if (profile_min_disks((enum profile)p) <= in_sync &&
                 (deep == 0 || profile_losses((enum profile)p) == 2)) {

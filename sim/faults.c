@@ -23,9 +23,14 @@
  */
 static const uint64_t CONSEQUENCE_NS = 45 * NS_PER_S;
 
-/* A pool that would not hold its volumes on the disks left is spared: nothing it could do would be
- * right. */
+/* Few pools lose a disk when the others could not hold all volumes in full protection: in cramped
+ * worlds only. Such a pool has no space for anything new; but it must take deletions, and all that
+ * it has acknowledged, and it must be possible to import it. */
 static const double SPACE_LEFT = 0.9;
+
+static bool may_be_lost(struct world *w, uint32_t bad) {
+    return w->cramped || workload_space_need_without(w, bad) < SPACE_LEFT;
+}
 
 static bool is_armed(const struct sim_disk *disk) {
     static const enum sim_fault kinds[] = {SIM_FAULT_LOST,        SIM_FAULT_MISDIRECTED,
@@ -74,7 +79,7 @@ static int victim_among(struct world *w, uint32_t disks) {
         uint32_t at = (from + i) % w->disk_count;
         uint32_t then = bad | 1u << at;
         if ((disks >> at & 1) != 0 && within_budget(w, then) && !sim_disk_is_gone(w->disks[at]) &&
-            workload_space_need_without(w, then) < SPACE_LEFT) {
+            may_be_lost(w, then)) {
             return (int)at;
         }
     }
@@ -187,7 +192,7 @@ uint32_t faults_absent(struct world *w) {
     int other = victim(w);
     if (other >= 0 && rng_chance(&w->rng, 1, 2) &&
         within_budget(w, faults_bad(w) | absent | 1u << other) &&
-        workload_space_need_without(w, faults_bad(w) | absent | 1u << other) < SPACE_LEFT) {
+        may_be_lost(w, faults_bad(w) | absent | 1u << other)) {
         absent |= 1u << other;
     }
     w->excused |= absent;
@@ -224,6 +229,7 @@ static void judge_members(struct world *w) {
         if (d->state == MEMBER_MISSING && !was_missing) {
             w->missing |= bit;
             world_count(w, STAT_disks_expelled, 1);
+            world_count(w, STAT_lost_when_full, workload_space_need_without(w, 0) > SPACE_LEFT);
             env_sim_note(w->env, index, "disk %u given up: %s", index, d->why);
             if ((w->excused & bit) == 0) {
                 world_fail(w, "disk %u (member %u) was given up without a reason: %s", index,
@@ -266,8 +272,13 @@ static void count_progress(struct world *w) {
                 more.cleaner_moved_blocks - old->cleaner_moved_blocks);
     world_count(w, STAT_cleaner_freed_segments,
                 more.cleaner_freed_segments - old->cleaner_freed_segments);
+    world_count(w, STAT_degraded_segments, more.degraded_segments - old->degraded_segments);
     world_count(w, STAT_trees_of_height_3, more.tree_height >= 3);
     world_count(w, STAT_trees_of_2_levels, more.tree_levels >= 2);
+    world_count(w, STAT_volumes_damaged, more.volumes_damaged > 0);
+    world_count(w, STAT_volumes_broken, more.volumes_broken > 0);
+    world_count(w, STAT_volumes_healed, more.volumes_healed - old->volumes_healed);
+    world_count(w, STAT_swept_blocks, more.swept_blocks - old->swept_blocks);
     *last = (struct world_counted){.checkpoints = now->checkpoints,
                                    .reconstructions = now->reconstructions,
                                    .checksum_errors = now->checksum_errors,
@@ -286,6 +297,7 @@ void faults_poll(struct world *w) {
     count_progress(w);
     judge_members(w);
     harm(w, faults_bad(w));
+    ruin_judge(w);
 }
 
 void faults_count(struct world *w) {

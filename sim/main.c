@@ -25,7 +25,7 @@ enum { JOBS_MAX = 256, WATCHDOG_S = 120, EXIT_FAILED = 1, EXIT_MISSED = 2, EXIT_
 struct options {
     uint64_t first, last; /* seeds */
     bool one;             /* --seed */
-    bool trace, stats, require, stop;
+    bool trace, cramped, stats, require, stop;
     uint64_t ops;
     uint32_t jobs, watchdog_s;
 };
@@ -87,8 +87,10 @@ static void result_print(uint64_t seed, const struct world_result *result) {
 
 static int run_one(const struct options *options) {
     struct world_result result;
-    struct world_options world = {
-        .seed = options->first, .ops = options->ops, .trace = options->trace};
+    struct world_options world = {.seed = options->first,
+                                  .ops = options->ops,
+                                  .trace = options->trace,
+                                  .cramped = options->cramped};
     world_run(&world, &result);
     if (result.failed) {
         result_print(options->first, &result);
@@ -122,7 +124,9 @@ static _Noreturn void worker_main(struct shared *shared, struct worker *worker,
         atomic_store(&worker->busy, true);
         (void)alarm(options->watchdog_s);
         struct world_result result;
-        world_run(&(struct world_options){.seed = seed, .ops = options->ops}, &result);
+        world_run(
+            &(struct world_options){.seed = seed, .ops = options->ops, .cramped = options->cramped},
+            &result);
         (void)alarm(0);
         stats_add(&worker->stats, &result.stats);
         /* A sanitizer that only prints must fail the seed as well. */
@@ -232,14 +236,17 @@ static int run_many(const struct options *options) {
 /* ---- arguments ---- */
 
 static const char usage[] =
-    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--stop] [--stats [--require]]\n"
-    "       holdfast-sim --seed N [--trace] [--ops N] [--stats]\n"
+    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--cramped] [--stop]\n"
+    "                    [--stats [--require]]\n"
+    "       holdfast-sim --seed N [--trace] [--ops N] [--cramped] [--stats]\n"
     "       holdfast-sim --sabotage NAME|list …\n"
     "\n"
     "  --seeds A..B     run these seeds; one line for each that fails\n"
     "  --seed N         run one, in this process\n"
     "  --trace          print every disk I/O, request and event of it\n"
     "  --ops N          requests a world (drawn from the seed, about 2,600, if not given)\n"
+    "  --cramped        worlds of small rows that are full most of the time (one in ten "
+    "otherwise)\n"
     "  --stop           start no more seeds when one has failed\n"
     "  --jobs N         workers (all cores if not given)\n"
     "  --timeout S      seconds on the clock that a world may take (120)\n"
@@ -265,6 +272,7 @@ enum {
     OPT_SEED,
     OPT_TRACE,
     OPT_OPS,
+    OPT_CRAMPED,
     OPT_STOP,
     OPT_JOBS,
     OPT_TIMEOUT,
@@ -279,6 +287,7 @@ static const struct option long_options[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"trace", no_argument, NULL, OPT_TRACE},
     {"ops", required_argument, NULL, OPT_OPS},
+    {"cramped", no_argument, NULL, OPT_CRAMPED},
     {"stop", no_argument, NULL, OPT_STOP},
     {"jobs", required_argument, NULL, OPT_JOBS},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
@@ -307,6 +316,9 @@ static int option_take(int option, struct options *options) {
         break;
     case OPT_OPS:
         good = number(optarg, &options->ops);
+        break;
+    case OPT_CRAMPED:
+        options->cramped = true;
         break;
     case OPT_STOP:
         options->stop = true;

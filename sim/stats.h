@@ -10,6 +10,7 @@
 /*        name                     must occur   what it counts */
 #define SIM_STATS(X)                                                                               \
     X(worlds, 1, "worlds run")                                                                     \
+    X(worlds_cramped, 1, "… with small rows, full most of the time")                               \
     X(ops, 1, "volume requests answered")                                                          \
     X(ops_read, 1, "reads")                                                                        \
     X(ops_write, 1, "writes")                                                                      \
@@ -57,6 +58,8 @@
     X(config_deleted, 1, "configuration records deleted")                                          \
     X(out_of_space, 1, "requests that found no space")                                             \
     X(out_of_space_left, 1, "writes that found space again after a deletion or unmap")             \
+    X(lost_when_full, 1, "disks expelled from pools that had no space to do without")              \
+    X(degraded_segments, 1, "segments written degraded, for want of room elsewhere")               \
     X(reconstructions, 1, "blocks reconstructed")                                                  \
     X(reconstructions_one_lost, 1, "… in rows with one column lost")                               \
     X(reconstructions_two_lost, 1, "… in rows with two columns lost")                              \
@@ -70,6 +73,13 @@
     X(cleaner_moved_blocks, 1, "blocks moved by the cleaner")                                      \
     X(cleaner_freed_segments, 1, "segments freed by the cleaner")                                  \
     X(errors_beyond_redundancy, 1, "errors answered where the faults exceeded the profile")        \
+    X(nodes_destroyed, 1, "nodes of a volume's tree destroyed beyond redundancy")                  \
+    X(volumes_damaged, 1, "looks at an engine with a damaged volume")                              \
+    X(volumes_broken, 0, "looks at an engine with a broken volume")                                \
+    X(volumes_healed, 1, "damaged volumes that were merged again")                                 \
+    X(reads_of_harmed, 1, "reads answered rightly by volumes that had seen more than they bear")   \
+    X(harmed_volumes_deleted, 1, "volumes deleted that had seen more than their profile bears")    \
+    X(swept_blocks, 1, "blocks of deleted, damaged volumes found by a sweep")                      \
     X(checks_clean, 1, "pools checked at rest and found clean")                                    \
     X(fault_latent_error, 1, "latent errors")                                                      \
     X(fault_bit_rot, 1, "bits flipped")                                                            \

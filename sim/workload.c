@@ -6,7 +6,8 @@
  *   minute, because freed space may take that long to come back), with each profile's overhead,
  *   takes more than SPACE_FULL of what is left when the pool's own reserve (space_reserve()) is
  *   taken off. On a thick volume never, unless disks were lost.
- * - IO, CHECKSUM, DATA_LOSS on a volume that has seen more bad disks than its profile tolerates.
+ * - IO, CHECKSUM, DATA_LOSS on a volume that has seen more bad disks than its profile tolerates, or
+ *   lost nodes of its tree (ruin.c).
  * - SHUTDOWN while the engine closes, NOT_FOUND while the volume is deleted.
  * - RANGE or NOT_FOUND where the request asked for it. */
 #include <inttypes.h>
@@ -48,12 +49,24 @@ static uint64_t usable_segments(struct world *w, uint32_t columns) {
     return low;
 }
 
+/* Chunks for metadata: the map has an item of 88 bytes for a row, which holds two blocks at least,
+ * in nodes that are not full; it may lie in twice the segments it needs, and be written anew. */
+static uint64_t meta_kept(const struct world *w, uint32_t in_sync) {
+    uint64_t blocks = 8 + 4 * w->geometry.node_blocks + w->limits.dirty_bytes / BLOCK_BYTES / 32;
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        const struct world_volume *v = &w->volumes[i];
+        blocks += v->state == VOL_NONE ? 0 : v->oracle.used_blocks / 64;
+    }
+    uint64_t segments = 1 + div_round_up(blocks * 5 / 4, w->geometry.chunk_blocks);
+    return (3 + 3 * segments) * MIN(3u, in_sync);
+}
+
 /* What a pool may keep for itself: an eighth, or, if more, three chunks for each column of each
  * profile in use (written to, being cleaned, cold), its metadata, and room for what is dirty. */
 static double space_reserve(struct world *w) {
     bool in_use[PROFILE_COUNT] = {[PROFILE_RAID1] = true, [PROFILE_RAID1_3] = true};
     uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | faults_bad(w));
-    uint64_t chunks = 0, kept = 18, widest = 1;
+    uint64_t chunks = 0, kept = meta_kept(w, in_sync), widest = 1;
     for (uint32_t i = 0; i < w->disk_count; i++) {
         chunks += chunks_of(w, i);
     }
@@ -70,16 +83,21 @@ static double space_reserve(struct world *w) {
     return chunks == 0 ? 1 : MAX(0.12, (double)kept / (double)chunks + 0.06);
 }
 
-/* Of the blocks of a chunk, the part that is data: rows have headers, and are as tall as the
- * geometry (and a tree node) wants. */
+/* Of the blocks of a chunk, the part that is data at worst: rows have headers and are as tall as
+ * the geometry (and a tree node) wants, and what is left of a run of `n` blocks is not divided. */
 static double data_part(const struct world *w, struct shape shape) {
     const struct geometry *g = &w->geometry;
     uint32_t height = MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, shape.data));
-    uint32_t most = MIN(g->chunk_blocks / 2, 256u);
-    uint32_t blocks = MIN(height * shape.data, most);
-    double header = (double)div_round_up(64 + 36 * blocks, BLOCK_BYTES);
-    return ((double)blocks - header) / (double)blocks * (g->chunk_blocks / height * height) /
-           g->chunk_blocks;
+    uint32_t half = MIN(g->chunk_blocks / 2, 256u), most = MIN(height * shape.data, half);
+    uint32_t capacity = most - (uint32_t)div_round_up(64 + 36 * most, BLOCK_BYTES);
+    double least = 1;
+    for (uint32_t n = 1; n <= capacity; n++) {
+        uint32_t blocks = capacity / n * n;
+        uint32_t header = (uint32_t)div_round_up(64 + 36 * blocks, BLOCK_BYTES);
+        uint32_t rows = g->chunk_blocks / (uint32_t)div_round_up(blocks + header, shape.data);
+        least = MIN(least, (double)(rows * blocks) / (g->chunk_blocks * shape.data));
+    }
+    return least;
 }
 
 /* Relative to what may be sold: 1 is when the pool must be full. */
@@ -299,6 +317,7 @@ static void op_judge(struct op *op) {
         judge_compare(op);
     } else if (op->kind == OP_READ && status == OK) {
         judge_read(op);
+        world_count(op->world, STAT_reads_of_harmed, v->harmed);
     } else if (op->kind == OP_FLUSH && status == OK) {
         oracle_flushed(&v->oracle, op->submitted);
     }
@@ -582,6 +601,9 @@ enum phase_kind {
 static struct phase draw_phase(struct world *w) {
     struct rng *rng = &w->rng;
     enum phase_kind kind = (enum phase_kind)rng_below(rng, PHASES);
+    if (w->cramped && rng_chance(rng, 1, 2)) {
+        kind = PHASE_FILL;
+    }
     struct phase p = {
         .volume = rng_chance(rng, 1, 2) ? NULL : live_volume(w, NULL),
         .weights = {[OP_READ] = 30,
@@ -667,8 +689,11 @@ static void phase_events(struct world *w, const struct phase *p) {
     if (!w->control.active && rng_chance(&w->rng, 1, 60)) {
         control_event(w);
     }
-    if (w->faults && rng_chance(&w->rng, 1, 150)) {
+    if (w->faults && rng_chance(&w->rng, 1, w->cramped ? 80 : 150)) {
         faults_event(w);
+    }
+    if (w->ruin && rng_chance(&w->ruin_rng, 1, 250)) {
+        ruin_event(w);
     }
     if (rng_chance(&w->rng, 1, 700)) {
         env_sim_arm_cut(w->env, rng_between(&w->rng, 1, 500));

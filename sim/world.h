@@ -22,6 +22,7 @@ enum {
     WORLD_DEPTH_MAX = 32,
     WORLD_REQUEST_BYTES_MAX = 512 << 10,
     WORLD_OP_IOVECS = 6,
+    WORLD_RUIN_BLOCKS_MAX = 64,
     SPACE_PEAKS = 6,
     LARGE_VOLUME_BYTES = 400 << 20,
 };
@@ -33,6 +34,7 @@ struct world_options {
     uint64_t seed;
     uint64_t ops; /* 0: drawn */
     bool trace;
+    bool cramped; /* see draw_cramped() */
 };
 
 struct world_result {
@@ -57,7 +59,7 @@ struct world_volume {
     uint64_t resize_bytes; /* 0: none under way */
     enum profile profile;
     bool thick, sync_standard;
-    bool harmed;          /* more disks were bad than the profile tolerates, some time */
+    bool harmed; /* more disks were bad than the profile tolerates, some time; or ruin.c did it */
     uint32_t created_bad; /* mask of the disks that were bad when it was created */
     uint32_t in_flight;
     struct oracle_volume oracle;
@@ -166,6 +168,7 @@ struct world {
     struct engine_limits limits;
     bool large; /* one volume so large that its tree has three levels; see draw_large() */
     bool large_filled;
+    bool cramped;       /* small rows, always full; see draw_cramped() */
     bool deep;          /* only profiles that tolerate two losses: two disks may be bad */
     uint32_t tolerance; /* disks that may be bad at once */
     bool closing, crashed_before, closed_clean, exported;
@@ -174,6 +177,15 @@ struct world {
     uint32_t member_disk[WORLD_DISKS_MAX];
 
     /* faults */
+    bool ruin;           /* some volumes lose nodes of their trees beyond redundancy: see ruin.c */
+    struct rng ruin_rng; /* of its own, so that other worlds are what they were */
+    struct ruin_block {  /* destroyed, and may come back */
+        struct sim_disk *disk;
+        uint64_t offset_bytes;
+        uint32_t at; /* the byte that was changed */
+        uint8_t *good;
+    } ruin_blocks[WORLD_RUIN_BLOCKS_MAX];
+    uint32_t ruin_block_count;
     bool faults;
     uint32_t missing;         /* mask: the engine has given these up, for good */
     uint32_t missing_durable; /* mask: those it had given up when it was last imported */
@@ -238,6 +250,13 @@ void workload_forget(struct world *w, bool clean); /* the engine is gone */
 double workload_space_need(struct world *w);
 /* What it would be now if these disks (a mask) were lost too. */
 double workload_space_need_without(struct world *w, uint32_t disks);
+
+/* ruin.c */
+void ruin_init(struct world *w);
+void ruin_done(struct world *w);
+void ruin_event(struct world *w); /* draws a volume and harms it */
+void ruin_judge(struct world *w); /* who is damaged must be harmed */
+void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume is gone */
 
 /* faults.c */
 uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */

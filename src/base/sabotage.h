@@ -23,8 +23,10 @@
     X(free_twice, "a block that was overwritten twice between checkpoints is freed twice")         \
     X(ring_overrun, "the log does not look where its oldest needed row is")                        \
     X(cleaner_drops_block, "the cleaner leaves out the last live block of a run")                  \
+    X(fault_half_done, "a merge that a lost node ends clears the live bits it had come to")        \
     X(witness_ignored, "an import does not ask the witness")                                       \
-    X(admission_off, "writes are admitted whatever the space left")
+    X(admission_off, "writes are admitted whatever the space left")                                \
+    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
 
 #ifdef HOLDFAST_SABOTAGE
 enum sabotage {

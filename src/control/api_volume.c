@@ -6,15 +6,19 @@
 #include "control/answer.h"
 #include "control/api.h"
 
+static const char *const healths[] = {
+    [VOLUME_WHOLE] = "ok", [VOLUME_DAMAGED] = "damaged", [VOLUME_BROKEN] = "broken"};
+
 static json_t *volume_json(const char *pool, const struct volume_info *volume) {
     char uuid[37];
     api_uuid_text(&volume->uuid, uuid);
-    return json_pack("{s:s, s:o, s:I, s:s, s:I, s:I, s:i, s:s, s:b, s:b, s:b}", "pool", pool,
+    return json_pack("{s:s, s:o, s:I, s:s, s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:s}", "pool", pool,
                      "name", answer_text(volume->name), "id", (json_int_t)volume->id, "uuid", uuid,
                      "size_bytes", (json_int_t)volume->size_bytes, "allocated_bytes",
                      (json_int_t)volume->allocated_bytes, "block_bytes", (int)volume->block_bytes,
                      "profile", profile_name(volume->profile), "thick", (int)volume->thick,
-                     "sync_always", (int)volume->sync_always, "deleting", (int)volume->deleting);
+                     "sync_always", (int)volume->sync_always, "deleting", (int)volume->deleting,
+                     "health", healths[volume->health]);
 }
 
 static const struct volume_info *find(const struct served_snapshot *snapshot, const char *name) {

@@ -7,6 +7,7 @@
  *   in time:  submit ──> waiting list ──> env done ──> caller's done, operation freed
  *   late:     submit ──> waiting list ──> deadline ──> caller's done ... env done ──> freed
  *   refused:  submit ──> answer list ──> task of the loop ──> caller's done
+ *             (the disk holds too much that is late, or was abandoned)
  *
  * The waiting list is ordered by deadline. Nearly all I/Os use the disk's default, so that new ones
  * go to the tail at once. One timer serves the whole list: it is armed for a deadline that was once
@@ -53,7 +54,7 @@ struct disk {
     uint32_t outstanding; /* with the environment */
     uint32_t calling;     /* depth of callers' done() under way */
     bool answering;       /* answer_task is queued */
-    bool closed;
+    bool closed, abandoned;
     struct disk_counters counters;
     struct env_disk_info info; /* a copy: outlives env_disk */
 };
@@ -147,7 +148,7 @@ static void answer(struct disk *disk, struct disk_op *op, int result) {
     io->result = result;
     io->latency_ns = env_now_ns(disk->env) - op->submitted_ns;
     disk->counters.in_flight--;
-    if (result != OK && result != ERR_CANCELLED) {
+    if (result != OK && result != ERR_CANCELLED && !disk->abandoned) {
         note_failure(disk, io);
     }
     disk->calling++;
@@ -195,6 +196,11 @@ static void timer_fired(struct env_timer *timer) {
     disk_free_if_idle(disk);
 }
 
+/* What whoever waits is told when the environment is not asked, or not waited for. */
+static int refusal(const struct disk *disk) {
+    return disk->closed ? ERR_CANCELLED : disk->abandoned ? ERR_DISK_GONE : ERR_TIMEOUT;
+}
+
 static void answer_task_run(struct env_task *task) {
     struct disk *disk = CONTAINER_OF(task, struct disk, answer_task);
     disk->answering = false;
@@ -202,11 +208,11 @@ static void answer_task_run(struct env_task *task) {
     struct list *node;
     while ((node = list_pop(&disk->answers)) != NULL) {
         struct disk_op *op = CONTAINER_OF(node, struct disk_op, link);
-        answer(disk, op, disk->closed ? ERR_CANCELLED : ERR_TIMEOUT);
+        answer(disk, op, refusal(disk));
         op_free(op);
     }
-    while (disk->closed && !list_is_empty(&disk->waiting)) {
-        cut_off(disk, CONTAINER_OF(disk->waiting.next, struct disk_op, link), ERR_CANCELLED);
+    while ((disk->closed || disk->abandoned) && !list_is_empty(&disk->waiting)) {
+        cut_off(disk, CONTAINER_OF(disk->waiting.next, struct disk_op, link), refusal(disk));
     }
     disk->calling--;
     disk_free_if_idle(disk);
@@ -278,7 +284,7 @@ void disk_submit(struct disk *disk, struct disk_io *io) {
     op->submitted_ns = env_now_ns(disk->env);
     op->deadline_ns = io->deadline_ns != 0 ? io->deadline_ns : op->submitted_ns + disk->deadline_ns;
     io->private_op = op;
-    if (disk->counters.late_bytes > disk->late_bytes_limit) {
+    if (disk->abandoned || disk->counters.late_bytes > disk->late_bytes_limit) {
         list_append(&disk->answers, &op->link);
         answer_soon(disk);
         return;
@@ -343,6 +349,14 @@ void disk_close(struct disk *disk) {
         answer_soon(disk);
     }
     disk_free_if_idle(disk);
+}
+
+void disk_abandon(struct disk *disk) {
+    ASSERT(!disk->closed);
+    disk->abandoned = true;
+    if (!list_is_empty(&disk->waiting)) {
+        answer_soon(disk);
+    }
 }
 
 /* ---- fibers ---- */

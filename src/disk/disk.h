@@ -73,6 +73,10 @@ HF_MUST_CHECK int disk_open(struct env *env, const char *path, const struct disk
  * still holds is freed when it comes back. */
 void disk_close(struct disk *disk);
 
+/* Of a disk that was given up: what it has not answered completes with ERR_DISK_GONE from the loop,
+ * and so does what is submitted from now on. Nothing waits for it any more. */
+void disk_abandon(struct disk *disk);
+
 void disk_submit(struct disk *disk, struct disk_io *io);
 
 /* Fiber conveniences: park until done. */

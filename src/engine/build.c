@@ -43,6 +43,23 @@ static void seal_if_disk_lost(struct engine *e, const struct segment *s) {
     }
 }
 
+/* The protection that is wanted; or, for a checkpoint (keep_free is 0) that cannot have it, what
+ * the older segments still have since members are missing: as if those were there, without their
+ * columns. */
+static struct shape stream_shape(const struct engine *e, enum segment_kind kind,
+                                 enum profile profile, uint32_t keep_free) {
+    if (kind == SEGMENT_META) {
+        profile = meta_profile(e);
+    }
+    struct shape shape = {0};
+    if (!e->short_of_space || keep_free > 0) {
+        shape = segment_shape(&e->table, profile, keep_free, profile_losses(profile));
+    }
+    return shape.data > 0 || keep_free > 0
+               ? shape
+               : segment_shape(&e->table, profile, 0, segment_losses_least(&e->table, profile));
+}
+
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
                                enum profile profile, uint32_t keep_free, int *ret_error) {
     const struct geometry *g = &e->pool->super.geometry;
@@ -54,18 +71,27 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
         segment_seal(&e->table, s->segment);
         s->segment = NULL;
     }
+    if (s->segment != NULL && s->segment->degraded) { /* only for as long as it must be */
+        struct shape now = stream_shape(e, kind, profile, keep_free);
+        if (now.data == 0 && keep_free > 0) {
+            *ret_error = ERR_NO_SPACE;
+            return NULL;
+        }
+        if (shape_losses(now) > shape_losses(s->segment->shape)) {
+            segment_seal(&e->table, s->segment);
+            s->segment = NULL;
+        }
+    }
     if (s->segment == NULL) {
-        struct shape shape =
-            kind == SEGMENT_META
-                ? (struct shape){.copies = (uint8_t)MIN(e->pool->super.meta_copies,
-                                                        pool_in_sync_count(e->pool)),
-                                 .data = 1}
-                : segment_shape(&e->table, profile, keep_free);
+        struct shape shape = stream_shape(e, kind, profile, keep_free);
         *ret_error = segment_open(&e->table, kind, profile, shape, keep_free, &s->segment);
         if (*ret_error != OK) {
             s->segment = NULL;
             return NULL;
         }
+        profile = kind == SEGMENT_META ? meta_profile(e) : profile;
+        e->degraded_segments +=
+            shape_losses(shape) < MIN(profile_losses(profile), pool_in_sync_count(e->pool) - 1);
     }
     return s->segment;
 }
@@ -88,8 +114,8 @@ static struct stream *job_stream(struct engine *e, const struct row_job *job) {
 static int job_place(struct engine *e, struct row_job *job, struct row **row) {
     for (int attempt = 0; attempt < 3; attempt++) {
         int err = OK;
-        struct segment *s =
-            stream_segment(e, job_stream(e, job), SEGMENT_DATA, job->profile, 0, &err);
+        struct segment *s = stream_segment(e, job_stream(e, job), SEGMENT_DATA, job->profile,
+                                           job->cold ? e->meta_keep : 0, &err);
         if (s == NULL) {
             return err;
         }
@@ -119,6 +145,7 @@ static void job_enter_into_map(struct engine *e, struct row_job *job, const stru
         for (int w = 0; w < 4; w++) {
             count += (uint32_t)__builtin_popcountll(job->moved[r].bits[w]);
         }
+        cleaner_note_move(e, job->moved[r].run, row->segment);
         map_move(&e->map, job->moved[r].run, job->moved[r].bits, row->segment, row->offset,
                  row->height, index);
         index += count;
@@ -190,7 +217,8 @@ static void job_submit(struct engine *e, struct row_job *job) {
 
 static uint32_t builder_capacity(struct engine *e, const struct builder *b) {
     struct stream *s = b->cold ? &e->cold[b->profile] : &e->hot[b->profile];
-    struct segment fresh = {.shape = segment_shape(&e->table, b->profile, 0)};
+    struct segment fresh = {
+        .shape = stream_shape(e, SEGMENT_DATA, b->profile, b->cold ? e->meta_keep : 0)};
     bool many_runs = b->kind == ROW_OWNER_DATA; /* at worst each block has its own owner entry */
     uint32_t capacity = 0;
     if (s->segment != NULL && s->segment->state == SEGMENT_OPEN) {
@@ -240,6 +268,9 @@ int builder_add(struct engine *e, struct builder *b, const void *data, struct bu
             return err;
         }
         b->vba_next = engine_take_vba_run(e);
+        if (b->vba_next == 0) {
+            return ERR_LIMIT;
+        }
     }
     struct row_job *job = b->job;
     struct row_run_phys *run = job->run_count > 0 ? &job->run[job->run_count - 1] : NULL;
@@ -267,6 +298,10 @@ int builder_add(struct engine *e, struct builder *b, const void *data, struct bu
 int builder_add_moved(struct engine *e, struct builder *b, struct map_run *run, struct buf *data,
                       const struct row_check *checks, uint32_t count, const uint64_t bits[4],
                       const struct row_run_phys *owners, uint32_t owner_count) {
+    struct shape shape = segment_shape(&e->table, b->profile, 0, 0);
+    if (!row_fits(&e->table, shape, count)) {
+        return ERR_LIMIT; /* written when segments were wider */
+    }
     if (b->job != NULL && b->job->blocks + count > b->room) {
         builder_close(e, b);
     }

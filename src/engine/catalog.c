@@ -21,9 +21,11 @@ struct catalog_phys {
 /* ---- volumes ---- */
 
 int volume_phys_validate(const struct volume_phys *p) {
-    if (p->id == 0 || p->id >> 32 != 0 || p->size_bytes == 0 || p->size_bytes % BLOCK_BYTES != 0 ||
-        p->size_bytes > 64ull << 40 || (p->block_bytes != 512 && p->block_bytes != 4096) ||
-        p->profile >= PROFILE_COUNT || p->tree.levels > TREE_LEVELS_MAX || p->name[0] == '\0' ||
+    if (p->id == 0 || p->id >= VOLUME_ID_END || p->size_bytes == 0 ||
+        p->size_bytes % BLOCK_BYTES != 0 || p->size_bytes > 64ull << 40 ||
+        (p->block_bytes != 512 && p->block_bytes != 4096) || p->profile >= PROFILE_COUNT ||
+        (p->flags & (VOLUME_FLAG_SWEEPING | VOLUME_FLAG_DELETING)) == VOLUME_FLAG_SWEEPING ||
+        p->tree.levels > TREE_LEVELS_MAX || p->name[0] == '\0' ||
         memchr(p->name, '\0', sizeof(p->name)) == NULL) {
         return ERR_CORRUPT;
     }
@@ -49,6 +51,7 @@ void volume_remove(struct volume *v) {
     list_remove(&v->link);
     overlay_clear(&v->active);
     overlay_clear(&v->frozen);
+    sweep_free(v);
     mem_free(v);
 }
 
@@ -203,6 +206,9 @@ int catalog_decode(struct engine *e, const void *bytes, size_t length) {
         (void)volume_add(e, &p);
         at += sizeof(p);
         left -= sizeof(p);
+    }
+    if (c->volume_id_next > VOLUME_ID_END) {
+        return ERR_CORRUPT;
     }
     e->volume_id_next = MAX(e->volume_id_next, c->volume_id_next);
     err = catalog_decode_configs(e, at, left, c->configs);

@@ -43,6 +43,23 @@ static const char *disk_path(const struct engine *e, uint32_t member) {
                                           : e->pool->super.members[member].path_hint;
 }
 
+/* ---- disks that hang ---- */
+
+/* A disk that has let a read pass its deadline is not waited for again: from here on it is taken
+ * for absent. (Until somebody comes by here its reads are answered at once, for what it owes is
+ * above its limit: see engine_check().) */
+static void leave_out_hung(struct check *c) {
+    struct pool *pool = c->e->pool;
+    for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        if (pool->disks[m] != NULL && pool_member_in_sync(pool, m) &&
+            disk_counters(pool->disks[m])->errors[DISK_ERROR_TIMEOUT] > 0) {
+            pool->super.members[m].state = MEMBER_MISSING; /* in memory; nothing is written */
+            found(c, false, "%s does not answer in time: the rest is checked without it",
+                  disk_path(c->e, m));
+        }
+    }
+}
+
 /* ---- metadata: each copy by itself ---- */
 
 static void check_copy(struct check *c, struct disk *disk, uint32_t member, uint64_t block,
@@ -53,7 +70,8 @@ static void check_copy(struct check *c, struct disk *disk, uint32_t member, uint
     if (err == OK && crc32c_seeded(seed, buf->data, bytes) != crc) {
         err = ERR_CHECKSUM;
     }
-    if (err != OK) {
+    leave_out_hung(c);
+    if (err != OK && err != ERR_TIMEOUT) {
         found(c, true, "%s: the copy of %s at block %" PRIu64 " is bad (%s)",
               disk_path(c->e, member), what, block, error_text(err));
     }
@@ -189,11 +207,13 @@ static void check_row(struct check *c, struct segment *s, struct map_run *const 
     }
     check_row_blocks(c, runs, count, (const struct row_phys *)(const void *)header->data);
     buf_unref(header);
+    leave_out_hung(c);
     uint32_t bad = 0, known_lost = 0;
+    err = row_scrub(&e->table, s, runs[0]->offset, runs[0]->height, &bad);
+    leave_out_hung(c);
     for (uint32_t column = 0; column < shape_columns(s->shape); column++) {
         known_lost |= segment_column_disk(&e->table, s, column) == NULL ? 1u << column : 0;
     }
-    err = row_scrub(&e->table, s, runs[0]->offset, runs[0]->height, &bad);
     if (err == OK && (bad & ~known_lost) != 0) { /* invariant 5 */
         found(c, true, "segment %u: columns %x of the row at %u do not agree with the others",
               s->slot, bad & ~known_lost, runs[0]->offset);
@@ -261,24 +281,54 @@ static void check_volume_item(void *ctx, uint64_t key, const void *value) {
     }
 }
 
+/* What is known already is named, with what follows from it. */
+static void check_volume_flags(struct check *c) {
+    const struct volume_phys *p = &c->volume->phys;
+    if ((p->flags & VOLUME_FLAG_DELETING) != 0) {
+        return;
+    }
+    if ((p->flags & VOLUME_FLAG_BROKEN) != 0) {
+        found(c, false, "volume %s is broken: writes that it had acknowledged are lost; delete it",
+              p->name);
+    } else if ((p->flags & VOLUME_FLAG_DAMAGED) != 0) {
+        found(c, false,
+              "volume %s is damaged: it takes no writes; copy what can be read of it, then delete "
+              "it",
+              p->name);
+    }
+}
+
+/* False: not all that it refers to is known. */
+static bool check_volume(struct check *c) {
+    const struct volume_phys *p = &c->volume->phys;
+    struct tree_walk walk = {
+        .node = check_volume_node, .item = check_volume_item, .bad = check_bad_node, .ctx = c};
+    c->volume_items = 0;
+    check_volume_flags(c);
+    c->r.volumes_sweeping += (p->flags & VOLUME_FLAG_SWEEPING) != 0;
+    if (tree_walk(&c->volume->tree, &walk) != OK || (p->flags & VOLUME_FLAG_SWEEPING) != 0) {
+        return false;
+    }
+    /* What a delta run hides in an older level is referred to until the levels are merged. */
+    if (c->volume_items != p->allocated_blocks) {
+        found(c, false, "volume %s: %" PRIu64 " blocks in its tree, %" PRIu64 " in the catalog",
+              p->name, c->volume_items, p->allocated_blocks);
+    }
+    return true;
+}
+
 static void check_volumes(struct check *c) {
     struct engine *e = c->e;
-    bool readable = true;
+    bool all_known = true;
     LIST_FOR_EACH(link, &e->volumes) {
         c->volume = CONTAINER_OF(link, struct volume, link);
-        c->volume_items = 0;
-        struct tree_walk walk = {
-            .node = check_volume_node, .item = check_volume_item, .bad = check_bad_node, .ctx = c};
-        readable &= tree_walk(&c->volume->tree, &walk) == OK;
-        /* What a delta run hides in an older level is referred to until the levels are merged. */
-        if (readable && c->volume_items != c->volume->phys.allocated_blocks) {
-            found(c, false, "volume %s: %" PRIu64 " blocks in its tree, %" PRIu64 " in the catalog",
-                  c->volume->phys.name, c->volume_items, c->volume->phys.allocated_blocks);
-        }
+        all_known &= check_volume(c);
     }
     c->volume = NULL;
-    if (readable && e->map.live_blocks != 0) {
-        found(c, false, "%" PRIu64 " live blocks are not referred to by any volume",
+    if (all_known && e->map.live_blocks != 0) {
+        found(c, false,
+              "%" PRIu64 " live blocks are not referred to by any volume: their space cannot be "
+              "used",
               e->map.live_blocks);
     }
 }
@@ -330,6 +380,16 @@ static void check_disk_events(struct check *c) {
     }
 }
 
+/* Disks that the pool counts on and that could not be looked at. */
+static void check_absent(struct check *c) {
+    const struct pool *pool = c->e->pool;
+    for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        if (pool_member_in_sync(pool, m) && pool->disks[m] == NULL) {
+            found(c, false, "disk %u was not checked: %s", m, pool->why[m]);
+        }
+    }
+}
+
 int engine_check(struct env *env, const struct pool_open_options *options,
                  void (*problem)(void *owner, const char *text), void *owner,
                  struct engine_check_result *ret_result, struct errmsg *reterr) {
@@ -337,6 +397,7 @@ int engine_check(struct env *env, const struct pool_open_options *options,
     struct pool *pool = NULL;
     struct engine_limits limits = {.read_cache_bytes = 1 << 20};
     open.read_only = true;
+    open.disk.late_bytes_limit = 1; /* who owes an answer is not asked for more */
     int err = pool_open(env, &open, &pool, reterr);
     if (err != OK) {
         return err;
@@ -345,10 +406,12 @@ int engine_check(struct env *env, const struct pool_open_options *options,
     struct engine *e = engine_alloc(env, pool, &limits);
     struct check c = {.e = e, .problem = problem, .owner = owner};
     check_disk_events(&c);
+    check_absent(&c);
     struct errmsg why = {0};
     if (engine_load(e, &why) != OK) {
         found(&c, false, "%s", why.text);
     } else {
+        leave_out_hung(&c);
         if (e->roots.directory.length_bytes != 0) {
             check_metadata(&c);
             check_live_counts(&c);
@@ -360,7 +423,9 @@ int engine_check(struct env *env, const struct pool_open_options *options,
             }
         }
         check_volumes(&c);
+        leave_out_hung(&c);
         check_log(&c);
+        leave_out_hung(&c);
     }
     *ret_result = c.r;
     pool->expelled = NULL;

@@ -14,253 +14,24 @@
  * At the freeze each volume's active layer becomes the frozen one, and a new one takes writes; the
  * log's start becomes the LSN behind the last one applied. A merge reads the frozen layer in order:
  * data becomes blocks of new rows with new vbas, REFs keep theirs, holes delete. What a merge takes
- * out of a tree loses its live bit; that of nodes is cleared when all rows are on disk.
+ * out of a tree loses its live bit when the merge has succeeded (merge.c); that of nodes is cleared
+ * when all rows are on disk.
  *
- * If a checkpoint fails (no space, or metadata lost beyond redundancy), nothing of it counts: the
- * engine takes no more writes, and what is acknowledged is in the log. */
+ * A checkpoint that would find no space is not begun (postpone()). If one fails all the same, or
+ * because the pool's own metadata is lost beyond redundancy, nothing of it counts: the engine takes
+ * no more writes, and what is acknowledged is in the log. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"
 #include "base/sabotage.h"
-#include "codec/crc.h"
 #include "engine/private.h"
 
-/* ---- nodes of volume trees: blocks with vbas ---- */
+#define POSTPONED_LEAST_NS (1 * NS_PER_S)
+#define POSTPONED_MOST_NS (30 * NS_PER_S)
 
-static void freed_add(struct engine *e, uint64_t vba, uint32_t count) {
-    if (e->freed_count + count > e->freed_room) {
-        e->freed_room = MAX(e->freed_room * 2, e->freed_count + count + 1024);
-        e->freed = mem_realloc(e->freed, e->freed_room * sizeof(*e->freed));
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        e->freed[e->freed_count++] = vba + i;
-    }
-}
-
-static void free_live(struct engine *e, uint64_t index, uint64_t vba) {
-    map_clear_live(&e->map, vba);
-    if (SABOTAGE(free_twice) && index % 64 == 63 && map_is_live(&e->map, vba ^ 1)) {
-        map_clear_live(&e->map, vba ^ 1);
-    }
-}
-
-static bool node_is_cached(struct tree_store *store, const struct tree_ptr_phys *ptr) {
-    struct engine *e = CONTAINER_OF(store, struct volume, store)->engine;
-    return cache_has(e->fresh_nodes, ptr->address) || cache_has(e->node_cache, ptr->address);
-}
-
-/* A node that its own columns did not give, from redundancy: the checksums of its single blocks are
- * in the row's header. */
-static int node_rescue(struct engine *e, const struct tree_ptr_phys *ptr, uint32_t blocks,
-                       struct buf *buf) {
-    struct row_place place;
-    struct row_check checks[4];
-    struct buf *header = NULL;
-    if (!map_lookup(&e->map, ptr->address, &place)) {
-        return ERR_NOT_FOUND; /* freed meanwhile */
-    }
-    struct segment *s = place.segment;
-    s->pins++;
-    int err = row_read_header(&e->table, s, place.offset, place.height, &e->row_counters, &header);
-    if (err == OK) {
-        const struct row_phys *h = (const struct row_phys *)(const void *)header->data;
-        if (place.index < h->header_blocks ||
-            !range_is_within(place.index - h->header_blocks, blocks, h->blocks)) {
-            err = ERR_CORRUPT;
-        }
-        for (uint32_t i = 0; i < blocks && err == OK; i++) {
-            checks[i] =
-                (struct row_check){.vba = ptr->address + i,
-                                   .crc = row_header_crcs(h)[place.index - h->header_blocks + i]};
-        }
-        if (err == OK) {
-            err = row_read(&e->table, &place, blocks, checks, buf, 0, &e->row_counters, NULL);
-        }
-    }
-    s->pins--;
-    buf_unref(header);
-    if (err == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc) {
-        err = ERR_CHECKSUM;
-    }
-    return err;
-}
-
-/* The checksum in the pointer is of the whole node, so it is read without the row's header first:
- * one read, where the header would add another on another track. */
-static int node_read(struct tree_store *store, const struct tree_ptr_phys *ptr,
-                     struct buf **ret_node) {
-    struct engine *e = CONTAINER_OF(store, struct volume, store)->engine;
-    uint32_t blocks = store->node_bytes / BLOCK_BYTES;
-    *ret_node = cache_get(e->fresh_nodes, ptr->address);
-    if (*ret_node == NULL) {
-        *ret_node = cache_get(e->node_cache, ptr->address);
-    }
-    if (*ret_node != NULL) {
-        return OK;
-    }
-    struct row_place place;
-    if (!map_lookup(&e->map, ptr->address, &place)) {
-        return ERR_NOT_FOUND; /* freed since the pointer was read */
-    }
-    struct buf *buf = buf_new(store->node_bytes);
-    int err = ERR_CORRUPT;
-    if (range_is_within(place.index, blocks, (uint64_t)place.height * place.segment->shape.data)) {
-        err = row_read_unverified(&e->table, &place, blocks, buf, 0);
-    }
-    if (err == ERR_IO ||
-        (err == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc)) {
-        err = node_rescue(e, ptr, blocks, buf);
-    }
-    if (err != OK) {
-        buf_unref(buf);
-        return err;
-    }
-    cache_put(e->node_cache, ptr->address, buf);
-    *ret_node = buf;
-    return OK;
-}
-
-static int node_write(struct tree_store *store, struct buf *node, struct tree_ptr_phys *ret_ptr) {
-    struct volume *v = CONTAINER_OF(store, struct volume, store);
-    struct engine *e = v->engine;
-    uint32_t crcs[4];
-    enum profile p = node_profile(e, (enum profile)v->phys.profile);
-    int err = builder_add(e, &e->builders[p][1], node->data, node, v->phys.id, 0,
-                          store->node_bytes / BLOCK_BYTES, &ret_ptr->address, crcs);
-    if (err != OK) {
-        return err;
-    }
-    ret_ptr->reserved = 0;
-    ret_ptr->crc = crc32c_seeded(ret_ptr->address, node->data, node->bytes);
-    cache_put(e->fresh_nodes, ret_ptr->address, node);
-    cache_put(e->node_cache, ret_ptr->address, node);
-    return OK;
-}
-
-static void node_free(struct tree_store *store, const struct tree_ptr_phys *ptr) {
-    struct engine *e = CONTAINER_OF(store, struct volume, store)->engine;
-    freed_add(e, ptr->address, store->node_bytes / BLOCK_BYTES);
-    if (e->freed_node_count == e->freed_node_room) {
-        e->freed_node_room = e->freed_node_room * 2 + 256;
-        e->freed_nodes = mem_realloc(e->freed_nodes, e->freed_node_room * sizeof(*e->freed_nodes));
-    }
-    e->freed_nodes[e->freed_node_count++] = ptr->address;
-}
-
-void volume_store_init(struct volume *v) {
-    v->store = (struct tree_store){.read = node_read,
-                                   .is_cached = node_is_cached,
-                                   .write = node_write,
-                                   .free = node_free,
-                                   .node_bytes =
-                                       v->engine->pool->super.geometry.node_blocks * BLOCK_BYTES};
-    v->tree = (struct tree){.root = v->phys.tree,
-                            .kind = TREE_EXTENTS,
-                            .value_bytes = sizeof(struct tree_extent),
-                            .owner = v->phys.id,
-                            .store = &v->store};
-}
-
-/* ---- merging one volume ---- */
-
-struct volume_batch {
-    struct volume *v;
-    struct overlay_cursor cursor;
-    const struct overlay_extent *x; /* current */
-    uint64_t done;                  /* blocks of it */
-    struct tree_extent value;
-    uint64_t puts, freed;
-    int error;
-    bool delete_all;
-};
-
-static void row_enter_map(struct engine *e, const struct placed_row *row) {
-    if (map_find(&e->map, row->vba >> RUN_SHIFT) == NULL) {
-        (void)map_add(&e->map, row->vba, row->segment, row->offset, row->height, row->header_blocks,
-                      row->blocks);
-    }
-}
-
-static bool batch_put(struct volume_batch *b, struct tree_op *ret_op) {
-    const struct overlay_extent *x = b->x;
-    struct engine *e = b->v->engine;
-    if (x->kind == OVERLAY_REF) {
-        uint32_t index = x->index + (uint32_t)b->done;
-        b->value = (struct tree_extent){.vba = x->row->vba + index, .crc = x->row->crc[index]};
-        row_enter_map(e, x->row);
-        map_set_live(&e->map, b->value.vba);
-    } else {
-        int err = builder_add(e, &e->builders[b->v->phys.profile][0],
-                              x->buf->data + x->offset + b->done * BLOCK_BYTES, x->buf,
-                              b->v->phys.id, x->start + b->done, 1, &b->value.vba, &b->value.crc);
-        if (err != OK) {
-            b->error = err;
-            return false;
-        }
-    }
-    *ret_op = (struct tree_op){
-        .kind = TREE_PUT, .key = x->start + b->done, .count = 1, .value = &b->value};
-    b->puts++;
-    b->done++;
-    return true;
-}
-
-static bool batch_next(void *ctx, struct tree_op *ret_op) {
-    struct volume_batch *b = ctx;
-    if (b->delete_all) {
-        b->delete_all = false;
-        *ret_op =
-            (struct tree_op){.kind = TREE_DELETE, .count = b->v->phys.size_bytes / BLOCK_BYTES};
-        return true;
-    }
-    if (b->error != OK) {
-        return false;
-    }
-    if (b->x == NULL || b->done == b->x->count) {
-        b->x = overlay_next(&b->v->frozen, &b->cursor);
-        b->done = 0;
-        if (b->x == NULL) {
-            return false;
-        }
-        if (b->x->kind == OVERLAY_HOLE) {
-            b->done = b->x->count;
-            *ret_op =
-                (struct tree_op){.kind = TREE_DELETE, .key = b->x->start, .count = b->x->count};
-            return true;
-        }
-    }
-    return batch_put(b, ret_op);
-}
-
-/* Items are of the committed tree, so the map knows them; unlike nodes they need not be collected,
- * which would take memory for every block of a volume that is deleted. */
-static void batch_freed(void *ctx, uint64_t key, const void *value) {
-    struct volume_batch *b = ctx;
-    (void)key;
-    free_live(b->v->engine, b->freed++, ((const struct tree_extent *)value)->vba);
-}
-
-static int volume_merge(struct engine *e, struct volume *v, struct tree_root_phys *ret_root) {
-    bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
-    struct volume_batch b = {.v = v, .delete_all = deleting};
-    if (deleting) {
-        overlay_clear(&v->frozen); /* nobody can see it any more */
-    }
-    struct tree_batch batch = {.next = batch_next,
-                               .freed = batch_freed,
-                               .ctx = &b,
-                               .put_count = v->frozen.data_blocks,
-                               .delta_allowed = !deleting};
-    int err = tree_merge(&v->tree, &batch, ret_root);
-    if (err == OK) {
-        err = b.error;
-    }
-    (void)e;
-    v->phys.allocated_blocks = v->phys.allocated_blocks + b.puts - b.freed;
-    return err;
-}
+enum { RING_FORCES_PCT = 60 };
 
 /* ---- the map ---- */
 
@@ -301,30 +72,36 @@ static bool every_node(void *ctx, const struct tree_ptr_phys *ptr) {
     return true;
 }
 
-/* Every node of the map at a new place: after the number of copies was raised. */
-static int rewrite_map(struct engine *e, struct tree_root_phys *root) {
+/* Nodes of the map at new places: every one after the number of copies was raised or a disk was
+ * lost, otherwise those in segments that are to be emptied. */
+static int rewrite_map(struct engine *e, bool all, struct tree_root_phys *root) {
     struct tree_root_phys before = e->map_tree.root;
     e->map_tree.root = *root;
-    int err = tree_rewrite(&e->map_tree, every_node, NULL, root);
+    int err = tree_rewrite(&e->map_tree, all ? every_node : meta_must_move, e, root);
     e->map_tree.root = before;
-    e->rewrite_map = err != OK;
+    e->rewrite_map &= !all || err != OK;
     return err;
 }
 
-static int merge_map(struct engine *e, struct tree_root_phys *ret_root) {
+/* What has changed since the last merge into *root: of a checkpoint before it, or of this one. */
+static int merge_map(struct engine *e, struct tree_root_phys *root) {
     struct map_batch b = {0};
     b.runs = map_take_dirty(&e->map, &b.count);
     struct tree_batch batch = {
         .next = map_batch_next, .freed = map_batch_freed, .ctx = &b, .put_count = b.count};
-    int err = tree_merge(&e->map_tree, &batch, ret_root);
+    struct tree_root_phys before = e->map_tree.root;
+    e->map_tree.root = *root;
+    int err = tree_merge(&e->map_tree, &batch, root);
+    e->map_tree.root = before;
     /* Dead runs stay until the commit: readers of the old roots still look their nodes up. */
-    e->dead_runs = b.runs;
-    e->dead_count = 0;
+    e->dead_runs =
+        mem_realloc(e->dead_runs, (e->dead_count + b.count + 1) * sizeof(e->dead_runs[0]));
     for (uint64_t i = 0; i < b.count; i++) {
         if (b.runs[i]->live_count == 0) {
             e->dead_runs[e->dead_count++] = b.runs[i];
         }
     }
+    mem_free(b.runs);
     return err;
 }
 
@@ -362,16 +139,6 @@ static void unfreeze(struct engine *e) {
     e->frozen_bytes = 0;
 }
 
-/* Whether it has no nodes: it may have no item of its own and yet a run of tombstones. */
-static bool tree_is_gone(const struct tree_root_phys *root) {
-    for (uint32_t i = 0; i < MIN(root->levels, (uint32_t)TREE_LEVELS_MAX); i++) {
-        if (root->level[i].present != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 struct new_roots { /* of the volumes, until the commit */
     struct volume **volume;
     struct tree_root_phys *root;
@@ -393,9 +160,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
         struct volume *v = roots->volume[i];
         bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
         roots->root[i] = v->tree.root;
-        if (!overlay_is_empty(&v->frozen) || (deleting && !tree_is_gone(&v->tree.root))) {
-            err = volume_merge(e, v, &roots->root[i]);
-        }
+        err = deleting ? volume_reclaim(v, &roots->root[i]) : volume_merge(v, &roots->root[i]);
     }
     int flushed = builders_flush(e);
     return err != OK ? err : flushed;
@@ -403,7 +168,7 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
 
 static void apply_frees(struct engine *e) {
     for (uint64_t i = 0; i < e->freed_count; i++) {
-        free_live(e, i, e->freed[i]);
+        map_clear_live(&e->map, e->freed[i]);
     }
     e->freed_count = 0;
 }
@@ -451,12 +216,15 @@ static void after_flush(struct engine *e) {
 }
 
 /* Tables and flush, again for as long as a disk is lost in between: what the table says about lost
- * columns must be true when it commits. */
+ * columns, and the map about places, must be true when it commits. */
 static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
     for (int attempt = 0; attempt < POOL_DISKS_MAX; attempt++) {
         uint32_t before = pool_in_sync_count(e->pool);
         e->stage = "checkpoint: tables";
-        int err = meta_write_tables(e, roots);
+        int err = cleaner_take_back(e) ? merge_map(e, &roots->map) : OK;
+        if (err == OK) {
+            err = meta_write_tables(e, roots);
+        }
         if (err != OK) {
             return err;
         }
@@ -494,8 +262,12 @@ static void install(struct engine *e, const struct new_roots *roots,
 static void drop_deleted(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->volumes) {
         struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && tree_is_gone(&v->tree.root) &&
-            v->users == 0 && overlay_is_empty(&v->active)) {
+        if ((v->phys.flags & VOLUME_FLAG_SWEEPING) != 0) {
+            if (volume_reclaim_is_due(v)) {
+                checkpoint_want(e); /* the next one sweeps on */
+            }
+        } else if ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && tree_is_gone(&v->tree.root) &&
+                   v->users == 0 && overlay_is_empty(&v->active)) {
             volume_remove(v);
             e->catalog_dirty = true;
         }
@@ -555,7 +327,8 @@ static void release_segments(struct engine *e) {
     }
 }
 
-static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags) {
+static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start, uint64_t flags,
+                  uint32_t meta_copies) {
     uint64_t tails[POOL_DISKS_MAX];
     roots->vba_next = e->vba_next;
     roots->log_generation = e->pool->super.mount_generation;
@@ -564,16 +337,18 @@ static int commit(struct engine *e, struct roots_phys *roots, uint64_t log_start
     roots->live_blocks = e->map.live_blocks;
     log_tails(e->log, log_start, tails);
     e->stage = "checkpoint: commit";
-    return pool_commit(e->pool, roots, tails, flags);
+    return pool_commit(e->pool, roots, tails, flags, meta_copies);
 }
 
 static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64_t flags) {
     struct roots_phys roots = e->roots;
     uint64_t log_start = log_committed_lsn(e->log) + 1;
+    uint32_t copies = e->pool->meta_copies; /* if they are raised now, the next one has them all */
     e->stage = "checkpoint: merge";
     freeze(e);
     e->job_error = OK;
     e->meta_error = OK;
+    e->short_of_space = space_is_short(e);
     int err = merge_volumes(e, volumes);
     if (err != OK) {
         return err;
@@ -590,17 +365,17 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     e->catalog_dirty = false;
     e->stage = "checkpoint: map";
     err = merge_map(e, &roots.map);
-    if (err == OK && e->rewrite_map) {
-        err = rewrite_map(e, &roots.map);
+    if (err == OK && (meta_clean(e) || e->rewrite_map)) {
+        err = rewrite_map(e, e->rewrite_map, &roots.map);
     }
     if (err == OK && SABOTAGE(super_before_rows)) {
-        err = commit(e, &roots, log_start, flags);
+        err = commit(e, &roots, log_start, flags, copies);
     }
     if (err == OK) {
         err = write_tables_and_flush(e, &roots);
     }
     if (err == OK) {
-        err = commit(e, &roots, log_start, flags);
+        err = commit(e, &roots, log_start, flags, copies);
     }
     if (err == OK) {
         after_flush(e);
@@ -649,18 +424,38 @@ void checkpoint_want(struct engine *e) {
     fiber_queue_wake_all(&e->work);
 }
 
-static bool is_dirty(const struct engine *e) {
+bool checkpoint_is_due(const struct engine *e) {
     if (e->catalog_dirty) {
         return true;
     }
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if (!overlay_is_empty(&v->active) ||
-            ((v->phys.flags & VOLUME_FLAG_DELETING) != 0 && v->users == 0)) {
+        if (!overlay_is_empty(&v->active) || volume_merge_is_due(v) || volume_reclaim_is_due(v)) {
             return true;
         }
     }
     return false;
+}
+
+/* A checkpoint that would find no room is not begun: then it need not be undone. Writes are refused
+ * meanwhile (nothing more is admitted), deletes and unmaps are taken, and it is tried again when
+ * one of them has come, a disk has gone, or some time has passed. Only when the log fills up it is
+ * tried in any case: the reckoning is for the worst. */
+static bool postpone(struct engine *e) {
+    if (space_holds_checkpoint(e) || log_ring_used_pct(e->log) >= RING_FORCES_PCT) {
+        e->postponed = false;
+        e->postponed_pause_ns = 0;
+        return false;
+    }
+    e->checkpoint_wanted = false;
+    e->postponed = true;
+    e->postponements++;
+    e->postponed_pause_ns =
+        MIN(MAX(e->postponed_pause_ns * 2, POSTPONED_LEAST_NS), POSTPONED_MOST_NS);
+    fiber_queue_wake_all(&e->space_waiters);
+    fiber_queue_wake_all(&e->checkpoint_waiters);
+    (void)fiber_queue_wait_until(&e->work, env_now_ns(e->env) + e->postponed_pause_ns);
+    return true;
 }
 
 void checkpoint_loop(void *arg) {
@@ -668,7 +463,7 @@ void checkpoint_loop(void *arg) {
     uint64_t period = (uint64_t)e->limits.checkpoint_ms * NS_PER_MS;
     while (e->state == ENGINE_RUNNING) {
         bool half_full = e->dirty_bytes * 2 > e->limits.dirty_bytes;
-        if (!e->checkpoint_wanted && !half_full) {
+        if (!e->checkpoint_wanted && !half_full && !e->postponed) {
             (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
         }
         if (e->state != ENGINE_RUNNING) {
@@ -679,11 +474,15 @@ void checkpoint_loop(void *arg) {
             break;
         }
         bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;
-        if (due && !is_dirty(e)) {
+        if (due && !checkpoint_is_due(e)) {
             e->last_checkpoint_ns = env_now_ns(e->env);
             due = false;
         }
-        if (e->checkpoint_wanted || due || e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+        if (e->checkpoint_wanted || due || e->postponed ||
+            e->dirty_bytes * 2 > e->limits.dirty_bytes) {
+            if (postpone(e)) {
+                continue;
+            }
             if (checkpoint_run(e, 0) != OK) {
                 break; /* engine_fail() has noted why */
             }

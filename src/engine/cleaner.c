@@ -2,14 +2,23 @@
 /* The cleaner: room out of segments that are mostly dead.
  *
  * It runs inside a checkpoint, after the merges have cleared live bits, when free chunks are fewer
- * than a part of what the pool keeps unsold. Greedy: the segments with the fewest live blocks
- * first, several at once, of one profile at a time, and only if what survives needs fewer segments
- * than it leaves (a batch frees at least one segment net: closing a part-filled row after each
- * victim would go round for ever). Survivors of a run stay together; they keep their vbas, so only
- * the map learns of the move, and the checkpoint commits it. Blocks are verified before they are
- * moved.
+ * than a part of what the pool keeps unsold, or than what admission asks for (space.c). It leaves
+ * the chunks that the rest of the checkpoint needs for metadata. Greedy: the segments with the
+ * fewest live blocks first, several at once, of one profile at a time, and only if what survives
+ * needs fewer segments than it leaves (a batch frees at least one segment net: closing a
+ * part-filled row after each victim would go round for ever). Survivors of a run stay together;
+ * they keep their vbas, so only the map learns of the move, and the checkpoint commits it. Blocks
+ * are verified before they are moved.
  *
- * A segment with a block that cannot be read is left alone. */
+ * Segments that were written degraded, for want of room, are moved as soon as there is room.
+ *
+ * A segment with a block that cannot be read, or a run too large for today's segments, is left
+ * alone.
+ *
+ * Until the commit the old places are still there. That matters where the new ones have no
+ * redundancy (single, raid0): if a disk is lost before the commit, what was moved to it goes back
+ * to where it was (invariant 17: the move must not lose what the loss of that disk would not have
+ * lost), and the checkpoint merges the map again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,20 +27,28 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "engine/private.h"
+#include "segment/room.h"
 
-enum { VICTIMS_MAX = 256, READERS_MAX = 4, JOBS_QUEUED_MAX = 16 };
+enum { VICTIMS_MAX = 256, WEAK_MAX = 64, READERS_MAX = 4, JOBS_QUEUED_MAX = 16 };
 
 struct cleaning {
     struct engine *e;
     struct segment *victim[VICTIMS_MAX];
     uint32_t count, next;
     struct fiber_group group;
-    int error;
+    bool full; /* no chunk to spare any more */
 };
 
+/* Chunks of each disk that admission asks for. */
+static uint32_t chunks_asked(const struct engine *e) {
+    uint64_t chunk_bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
+    return (uint32_t)(e->keep_segments + e->limits.dirty_bytes / chunk_bytes);
+}
+
 /* What is missing on each disk: a part of what the pool keeps unsold should be free chunks, on
- * every disk, because a segment needs chunks on several. Returns the sum. */
-static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
+ * every disk, because a segment needs chunks on several. Returns the sum. Urgent: writers will
+ * wait. */
+static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted, bool *ret_urgent) {
     uint64_t sum = 0;
     uint32_t returning[POOL_DISKS_MAX] = {0};
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -42,11 +59,14 @@ static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted) {
             }
         }
     }
+    uint64_t asked = chunks_asked(e);
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         uint64_t total = e->table.chunk_count[m];
         uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
-        uint64_t target = MAX(unsold * 6 / 10, (uint64_t)2),
-                 have = e->table.chunk_free[m] + returning[m];
+        uint64_t target = MIN(MAX(unsold * 6 / 10, asked), unsold * 9 / 10);
+        uint64_t have = e->table.chunk_free[m] + returning[m];
+        target = MAX(target, (uint64_t)2);
+        *ret_urgent |= pool_member_in_sync(e->pool, m) && have < asked;
         ret_wanted[m] =
             pool_member_in_sync(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
         sum += ret_wanted[m];
@@ -70,21 +90,18 @@ static int compare_live(const void *a, const void *b) {
     return l != r ? (l > r) - (l < r) : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
-/* Data blocks that one new segment of the profile takes, row headers and padding allowed for. */
-static uint64_t segment_yield(struct engine *e, enum profile p) {
-    const struct geometry *g = &e->pool->super.geometry;
-    struct segment fresh = {.shape = segment_shape(&e->table, p, 0)};
-    if (fresh.shape.data == 0) {
-        return 0;
+/* Chunks that return when it has been emptied. */
+static uint32_t segment_chunks(const struct engine *e, const struct segment *s) {
+    uint32_t chunks = 0;
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        chunks += pool_member_in_sync(e->pool, s->column[c].disk);
     }
-    uint32_t capacity = row_capacity(&e->table, &fresh, true, true);
-    uint32_t height = (uint32_t)div_round_up(capacity + 1, fresh.shape.data);
-    return (uint64_t)(g->chunk_blocks / MAX(1u, height)) * capacity * 9 / 10;
+    return chunks;
 }
 
 /* Chooses victims of one profile; the chunks they yield net, 0: not worth it. */
 static uint64_t choose_victims(struct engine *e, enum profile p, const uint32_t *wanted_on,
-                               uint64_t wanted, struct cleaning *c) {
+                               uint64_t wanted, bool urgent, struct cleaning *c) {
     struct segment **candidates = MEM_NEW_ARRAY(struct segment *, e->table.slot_count + 1);
     uint32_t count = 0;
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -95,16 +112,24 @@ static uint64_t choose_victims(struct engine *e, enum profile p, const uint32_t 
         }
     }
     qsort(candidates, count, sizeof(*candidates), compare_live);
-    uint64_t yield = segment_yield(e, p), budget = space_free_blocks(e, p) / 2;
+    struct segment_room room = segment_room_free(&e->table, e->meta_keep);
+    struct shape shape = segment_shape(&e->table, p, e->meta_keep, profile_losses(p));
+    uint64_t yield = (uint64_t)e->pool->super.geometry.chunk_blocks * shape.data *
+                     e->table.density[shape.data] / 1024;
+    uint64_t budget = segment_room_take(&room, p, UINT64_MAX);
     uint64_t live = 0, chunks = 0, net = 0, best_net = 0;
     c->count = 0;
     for (uint32_t i = 0; i < count && i < VICTIMS_MAX && yield > 0; i++) {
+        uint64_t moved = (uint64_t)candidates[i]->live_blocks * shape.data;
+        if (!urgent && moved * 4 > yield * 3 * candidates[i]->shape.data) {
+            break; /* much work for little */
+        }
         live += candidates[i]->live_blocks;
-        chunks += shape_columns(candidates[i]->shape);
+        chunks += segment_chunks(e, candidates[i]);
         if (live > budget) {
             break;
         }
-        uint64_t needs = div_round_up(live, yield) * shape_columns(segment_shape(&e->table, p, 0));
+        uint64_t needs = div_round_up(live, yield) * shape_columns(shape);
         net = chunks > needs ? chunks - needs : 0;
         if (net > best_net) {
             best_net = net;
@@ -131,8 +156,7 @@ static uint32_t live_vbas(const struct map_run *run, uint64_t *ret_vbas) {
     return count;
 }
 
-/* Which owner a block of the row had when it was written. */
-static struct row_run_phys owner_of(const struct row_phys *h, uint32_t block) {
+struct row_run_phys row_owner(const struct row_phys *h, uint32_t block) {
     const struct row_run_phys *runs = row_header_runs(h);
     uint32_t first = 0;
     for (uint32_t r = 0; r < h->runs; r++) {
@@ -181,7 +205,7 @@ static int survivors_read(struct engine *e, const struct map_run *run, const str
             return ERR_CORRUPT;
         }
         s->check[i] = (struct row_check){.vba = s->vba[i], .crc = row_header_crcs(h)[block]};
-        survivors_add_owner(s, owner_of(h, block));
+        survivors_add_owner(s, row_owner(h, block));
     }
     s->data = buf_new((size_t)s->count * BLOCK_BYTES);
     for (uint32_t i = 0; i < s->count;) {
@@ -212,9 +236,6 @@ static int run_move(struct engine *e, struct map_run *run, const struct row_phys
         }
         err = builder_add_moved(e, &e->cold_builders[p], run, s->data, s->check, count, bits,
                                 s->owner, s->owner_count);
-        if (err != OK) {
-            e->job_error = e->job_error != OK ? e->job_error : err;
-        }
     }
     buf_unref(s->data);
     mem_free(s);
@@ -245,7 +266,7 @@ static void victim_move(struct cleaning *c, struct segment *victim) {
     qsort(runs, count, sizeof(*runs), compare_place);
     struct buf *header = NULL;
     uint32_t header_offset = UINT32_MAX;
-    for (uint32_t i = 0; i < count && e->job_error == OK; i++) {
+    for (uint32_t i = 0; i < count && e->job_error == OK && !c->full; i++) {
         while (e->job_count > JOBS_QUEUED_MAX) {
             fiber_queue_wait(&e->job_room);
         }
@@ -260,7 +281,9 @@ static void victim_move(struct cleaning *c, struct segment *victim) {
         if (err == OK && header != NULL) {
             err = run_move(e, runs[i], (const struct row_phys *)(const void *)header->data);
         }
-        if (err != OK || header == NULL) {
+        if (err == ERR_NO_SPACE) {
+            c->full = true; /* what there is no place for stays where it is */
+        } else if (err != OK || header == NULL) {
             victim->unmovable = true;
         }
     }
@@ -276,28 +299,105 @@ static void reader_fiber(void *arg) {
     fiber_group_done(&c->group, OK);
 }
 
-int cleaner_run(struct engine *e) {
-    uint32_t wanted_on[POOL_DISKS_MAX];
-    uint64_t wanted = chunks_wanted(e, wanted_on);
-    for (int p = 0; p < PROFILE_COUNT && wanted > 0; p++) {
-        struct cleaning c = {.e = e};
-        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, &c);
-        if (net == 0) {
+/* ---- the way back ---- */
+
+void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to) {
+    if (to->shape.copies > 1 || to->shape.parity > 0) {
+        return;
+    }
+    if (e->move_count == e->move_room) {
+        e->move_room = e->move_room * 2 + 64;
+        e->moves = mem_realloc(e->moves, e->move_room * sizeof(*e->moves));
+    }
+    struct move *m = &e->moves[e->move_count++];
+    *m = (struct move){.number = run->number,
+                       .segment = run->segment,
+                       .offset = run->offset,
+                       .height = run->height,
+                       .index = run->index};
+    memcpy(m->present, run->present, sizeof(m->present));
+}
+
+static bool is_whole(const struct engine *e, const struct segment *s) {
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        if (segment_column_disk(&e->table, s, c) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool cleaner_take_back(struct engine *e) {
+    bool any = false;
+    for (uint64_t i = 0; i < e->move_count; i++) {
+        const struct move *m = &e->moves[i];
+        struct map_run *run = map_find(&e->map, m->number);
+        if (is_whole(e, run->segment) || !is_whole(e, m->segment)) {
             continue;
         }
-        for (uint32_t i = 0; i < MIN(c.count, (uint32_t)READERS_MAX); i++) {
-            fiber_group_add(&c.group);
-            fiber_start(e->env, reader_fiber, &c);
+        if (m->segment->state == SEGMENT_FREEING) {
+            segment_stop_freeing(&e->table, m->segment);
         }
-        int err = fiber_group_wait(&c.group);
-        int flushed = builders_flush(e);
-        if (err != OK || flushed != OK) {
-            return err != OK ? err : flushed;
+        map_move(&e->map, run, m->present, m->segment, m->offset, m->height, m->index);
+        any = true;
+    }
+    return any;
+}
+
+/* Segments that were written with less protection than there is room for now, as far as writers do
+ * not have to wait for it. */
+static void choose_weak(const struct engine *e, enum profile p, struct cleaning *c) {
+    uint32_t keep_free = chunks_asked(e);
+    struct shape shape = segment_shape(&e->table, p, keep_free, profile_losses(p));
+    struct segment_room room = segment_room_free(&e->table, keep_free);
+    uint64_t live = 0, budget = 0;
+    c->count = 0;
+    for (uint32_t i = 0; i < e->table.slot_count && c->count < WEAK_MAX; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s == NULL || !s->degraded || s->kind != SEGMENT_DATA || s->state != SEGMENT_SEALED ||
+            s->profile != p || s->pending > 0 || s->live_blocks == 0 || s->unmovable ||
+            shape_losses(s->shape) >= shape_losses(shape)) {
+            continue;
         }
-        for (uint32_t i = 0; i < c.count; i++) {
-            e->cleaner_freed_segments += c.victim[i]->live_blocks == 0;
+        budget = budget > 0 ? budget : segment_room_take(&room, p, UINT64_MAX);
+        live += s->live_blocks;
+        if (live > budget) {
+            break;
         }
+        c->victim[c->count++] = s;
+    }
+}
+
+static int victims_move(struct cleaning *c) {
+    struct engine *e = c->e;
+    for (uint32_t i = 0; i < MIN(c->count, (uint32_t)READERS_MAX); i++) {
+        fiber_group_add(&c->group);
+        fiber_start(e->env, reader_fiber, c);
+    }
+    int err = fiber_group_wait(&c->group);
+    int flushed = builders_flush(e);
+    for (uint32_t i = 0; i < c->count; i++) {
+        e->cleaner_freed_segments += c->victim[i]->live_blocks == 0;
+    }
+    return err != OK ? err : flushed;
+}
+
+int cleaner_run(struct engine *e) {
+    uint32_t wanted_on[POOL_DISKS_MAX];
+    int err = OK;
+    e->move_count = 0;
+    for (int p = 0; p < PROFILE_COUNT && err == OK && !e->short_of_space; p++) {
+        struct cleaning c = {.e = e};
+        choose_weak(e, (enum profile)p, &c);
+        err = c.count > 0 ? victims_move(&c) : OK;
+    }
+    bool urgent = false;
+    uint64_t wanted = chunks_wanted(e, wanted_on, &urgent);
+    for (int p = 0; p < PROFILE_COUNT && wanted > 0 && err == OK; p++) {
+        struct cleaning c = {.e = e};
+        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, urgent, &c);
+        err = net > 0 ? victims_move(&c) : OK;
         wanted -= MIN(net, wanted);
     }
-    return OK;
+    return err;
 }

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "base/math.h"
 #include "base/mem.h"
 #include "engine/private.h"
+#include "tree/node.h"
 
 struct volume_door *engine_door(struct engine *engine) {
     return &engine->door;
@@ -38,6 +40,9 @@ static struct volume *volume_by_name(struct engine *e, const char *name) {
 
 uint64_t engine_take_vba_run(struct engine *e) {
     uint64_t vba = e->vba_next;
+    if (vba > COUNTER_END - RUN_BLOCKS) {
+        return 0;
+    }
     e->vba_next += RUN_BLOCKS;
     return vba;
 }
@@ -60,7 +65,11 @@ void engine_fail(struct engine *e, int error, const char *what) {
 int engine_checkpoint(struct engine *e) {
     uint64_t started = e->checkpoint_started;
     checkpoint_want(e);
+    uint64_t postponements = e->postponements;
     while (e->state == ENGINE_RUNNING && e->checkpoint_ended <= started) {
+        if (e->postponements != postponements) {
+            return ERR_NO_SPACE;
+        }
         fiber_queue_wait(&e->checkpoint_waiters);
     }
     return e->state == ENGINE_FAILED ? e->failure : e->state == ENGINE_CLOSING ? ERR_SHUTDOWN : OK;
@@ -79,6 +88,7 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
+    log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
     while (e->running > 0 || e->read_aheads > 0) {
         fiber_queue_wake_all(&e->space_waiters);
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
@@ -227,10 +237,7 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
     uint32_t copies = MAX(2u, 1 + profile_losses(o->profile));
     if (err == OK && copies > e->pool->super.meta_copies && pool_in_sync_count(e->pool) >= copies) {
         /* The pool's metadata first becomes as strong as the strongest volume. */
-        err = pool_set_meta_copies(e->pool, copies);
-        if (err == OK) {
-            err = meta_strengthen(e);
-        }
+        err = meta_strengthen(e, copies);
         if (err != OK) {
             return errmsg_set(reterr, err,
                               "the pool's metadata could not be made redundant enough "
@@ -242,6 +249,13 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
         return err;
     }
     e->volume_id_issued = MAX(e->volume_id_issued + 1, e->volume_id_next);
+    if (e->volume_id_issued >= VOLUME_ID_END) {
+        e->volume_id_issued = VOLUME_ID_END;
+        return errmsg_set(reterr, ERR_LIMIT,
+                          "pool %s has had 4294967295 volumes, and no more can be created in it: "
+                          "each has a number, which is never used again",
+                          e->pool->super.name);
+    }
     struct volume_phys p = {.id = e->volume_id_issued,
                             .size_bytes = size,
                             .block_bytes = o->block_bytes != 0 ? o->block_bytes : SECTOR_BYTES,
@@ -272,6 +286,7 @@ static void volume_deleted(struct log_entry *log, struct buf *row, size_t data_o
         return;
     }
     v->phys.flags |= VOLUME_FLAG_DELETING;
+    about_forget(c->e, id);
     c->e->catalog_dirty = true;
 }
 
@@ -352,7 +367,10 @@ static void volume_describe(const struct volume *v, struct volume_info *ret) {
         .sync_always = (v->phys.flags & VOLUME_FLAG_SYNC_STANDARD) == 0,
         .allocated_bytes =
             (v->phys.allocated_blocks + v->dirty_blocks + v->frozen_blocks) * BLOCK_BYTES,
-        .deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0};
+        .deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0,
+        .health = (v->phys.flags & VOLUME_FLAG_BROKEN) != 0    ? VOLUME_BROKEN
+                  : (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0 ? VOLUME_DAMAGED
+                                                               : VOLUME_WHOLE};
     ret->allocated_bytes = MIN(ret->allocated_bytes, ret->size_bytes);
     (void)snprintf(ret->name, sizeof(ret->name), "%s", v->phys.name);
 }
@@ -478,6 +496,41 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
     }
 }
 
+static void HF_PRINTF(2, 3) advise(struct engine_status *st, const char *fmt, ...) {
+    size_t used = strlen(st->advice);
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(st->advice + used, sizeof(st->advice) - used, fmt, args);
+    va_end(args);
+}
+
+/* Names the first volume that is harmed, and says how many more there are. */
+static uint32_t status_volumes(const struct engine *e, struct engine_status *st) {
+    const struct volume *first = NULL;
+    uint32_t harmed = 0;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        uint32_t flags = v->phys.flags;
+        if ((flags & VOLUME_FLAG_DELETING) == 0 &&
+            (flags & (VOLUME_FLAG_DAMAGED | VOLUME_FLAG_BROKEN)) != 0) {
+            first = first == NULL ? v : first;
+            harmed++;
+        }
+    }
+    if (first == NULL) {
+        return 0;
+    }
+    bool broken = (first->phys.flags & VOLUME_FLAG_BROKEN) != 0;
+    advise(st, "%sVolume %s is %s%s", st->advice[0] != '\0' ? ". " : "", first->phys.name,
+           broken ? "broken: part of its metadata, and with it writes it had acknowledged, are "
+                    "lost; restore it from a backup and delete it"
+                  : "damaged: part of its metadata cannot be read from any disk, so it takes no "
+                    "writes; bring back missing disks and import again, or copy what can be read "
+                    "of it and delete it",
+           harmed > 1 ? "; others, too: see volume list" : "");
+    return harmed;
+}
+
 static void status_health(const struct engine *e, struct engine_status *st) {
     uint32_t missing = 0, first = 0;
     for (uint32_t m = st->disk_count; m-- > 0;) {
@@ -486,19 +539,25 @@ static void status_health(const struct engine *e, struct engine_status *st) {
             first = m;
         }
     }
-    const char *health = "ok";
-    if (e->state == ENGINE_FAILED) {
-        health = "failed";
-        (void)snprintf(st->advice, sizeof(st->advice),
-                       "no writes are taken: %s; stop and import the pool again", e->failure_text);
+    bool failed = e->state == ENGINE_FAILED;
+    if (failed) {
+        advise(st, "no writes are taken: %s; stop and import the pool again", e->failure_text);
     } else if (missing > 0) {
-        health = "degraded";
-        (void)snprintf(st->advice, sizeof(st->advice),
-                       "%u of %u disks are missing or were expelled; data with redundancy is "
-                       "served. Disk %u (%s): %s",
-                       missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
+        advise(st,
+               "%u of %u disks are missing or were expelled; data with redundancy is served. Disk "
+               "%u (%s): %s",
+               missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
     }
-    (void)snprintf(st->health, sizeof(st->health), "%s", health);
+    bool full = e->postponed && !failed;
+    if (full) {
+        advise(st, "there is no room for a checkpoint: no writes are taken until something is "
+                   "unmapped or deleted");
+    }
+    uint32_t harmed = status_volumes(e, st);
+    (void)snprintf(st->health, sizeof(st->health), "%s",
+                   failed                              ? "failed"
+                   : missing > 0 || harmed > 0 || full ? "degraded"
+                                                       : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
@@ -576,9 +635,14 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
         .read_ahead_blocks = e->read_ahead_blocks,
+        .degraded_segments = e->degraded_segments,
+        .volumes_healed = e->volumes_healed,
+        .swept_blocks = e->swept_blocks,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        ret_counters->volumes_damaged += (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
+        ret_counters->volumes_broken += (v->phys.flags & VOLUME_FLAG_BROKEN) != 0;
         for (uint32_t l = 0; l < v->tree.root.levels; l++) {
             ret_counters->tree_height =
                 MAX(ret_counters->tree_height, v->tree.root.level[l].height + 1);
@@ -587,4 +651,57 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
             ret_counters->tree_items += v->tree.root.level[l].items;
         }
     }
+}
+
+/* From the root of some level down, as far as nodes are cached and chance has it. */
+static bool node_choose(struct engine *e, struct volume *v, uint64_t which,
+                        struct tree_ptr_phys *ret_ptr) {
+    const struct tree_root_phys *root = &v->tree.root;
+    uint32_t number = root->levels == 0 ? 0 : (uint32_t)(which % root->levels);
+    if (root->levels == 0 || root->level[number].present == 0) {
+        return false;
+    }
+    struct node_shape shape = node_shape_of(&v->tree, number + 1 < root->levels);
+    *ret_ptr = root->level[number].root;
+    for (uint32_t h = root->level[number].height; h > 0; h--) {
+        struct buf *node = cache_get(e->node_cache, ret_ptr->address);
+        struct node_view view;
+        which = which * 6364136223846793005u + 1442695040888963407u;
+        bool down = node != NULL && which >> 61 != 0 && node_open(&shape, node->data, &view) == OK;
+        if (down) {
+            *ret_ptr = view.children[(which >> 32) % view.count];
+        }
+        buf_unref(node);
+        if (!down) {
+            break;
+        }
+    }
+    return true;
+}
+
+uint32_t engine_node_places(struct engine *e, uint64_t volume_id, uint64_t which,
+                            struct engine_place ret_places[ENGINE_PLACES_MAX]) {
+    struct volume *v = engine_volume(e, volume_id);
+    struct tree_ptr_phys ptr;
+    struct row_place at;
+    if (v == NULL || !node_choose(e, v, which, &ptr) || !map_lookup(&e->map, ptr.address, &at)) {
+        return 0;
+    }
+    uint32_t count = 0;
+    struct shape shape = at.segment->shape;
+    uint32_t width = (uint32_t)shape.data + shape.parity;
+    for (uint32_t i = at.index; i < at.index + v->store.node_bytes / BLOCK_BYTES; i++) {
+        for (uint32_t c = 0; c < shape_columns(shape); c++) {
+            if ((c % width == i / at.height || c % width >= shape.data) &&
+                segment_column_disk(&e->table, at.segment, c) != NULL) {
+                uint64_t block =
+                    segment_column_block(&e->table, at.segment, c, at.offset + i % at.height);
+                ASSERT_LT(count, ENGINE_PLACES_MAX);
+                ret_places[count++] = (struct engine_place){.member = at.segment->column[c].disk,
+                                                            .offset_bytes = block * BLOCK_BYTES};
+            }
+        }
+    }
+    cache_drop(e->node_cache, ptr.address);
+    return count;
 }

@@ -82,6 +82,9 @@ HF_MUST_CHECK int engine_volume_find(struct engine *engine, const char *name,
 
 enum { CONFIG_KIND_MAX = 31, CONFIG_ID_MAX = 127, CONFIG_BLOB_MAX = 16 << 10 };
 
+/* What VOLUME_KEEP stores; the id is the volume's in decimal. */
+#define VOLUME_RECORD_KIND "front-end"
+
 HF_MUST_CHECK int engine_config_set(struct engine *engine, const char *kind, const char *id,
                                     const void *blob, uint32_t bytes, struct errmsg *reterr);
 HF_MUST_CHECK int engine_config_delete(struct engine *engine, const char *kind, const char *id,
@@ -139,10 +142,24 @@ struct engine_counters {
     uint64_t reconstructed_one, reconstructed_two;
     uint64_t cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
+    uint64_t degraded_segments;        /* opened with less than the disks in sync could give */
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */
     uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
+    uint32_t volumes_damaged, volumes_broken;
+    uint64_t volumes_healed, swept_blocks;
 };
 void engine_counters(const struct engine *engine, struct engine_counters *ret_counters);
+
+/* Where to destroy blocks (4096 bytes each) so that one node of a volume's tree is lost beyond
+ * redundancy; `which` chooses it, and it is forgotten by the cache. Returns how many places there
+ * are, 0: the volume has no node. */
+enum { ENGINE_PLACES_MAX = 4 * SEGMENT_COLUMNS_MAX };
+struct engine_place {
+    uint32_t member;
+    uint64_t offset_bytes;
+};
+uint32_t engine_node_places(struct engine *engine, uint64_t volume_id, uint64_t which,
+                            struct engine_place ret_places[ENGINE_PLACES_MAX]);
 
 /* ---- check: reads a stopped pool, changes nothing ---- */
 
@@ -150,6 +167,7 @@ struct engine_check_result {
     uint64_t blocks_read, nodes_read, rows_read, segments, log_rows;
     uint64_t problems;
     uint64_t repairable;
+    uint32_t volumes_sweeping; /* deleted, and not all of what they held is found yet */
 };
 
 /* Verifies every checksum and every invariant that can be seen at rest; problem(owner, text) is

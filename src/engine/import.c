@@ -36,7 +36,8 @@ static int range_validate(const struct volume *v, uint64_t block, uint64_t count
                : ERR_CORRUPT;
 }
 
-static int replay_write(struct engine *e, const void *header, uint32_t bytes, struct buf *row,
+/* A WRITE (row: where its data is) or an UNMAP (row: NULL). */
+static int replay_range(struct engine *e, const void *header, uint32_t bytes, struct buf *row,
                         size_t data_offset, uint32_t data_bytes) {
     struct record_range r;
     if (bytes != sizeof(r)) {
@@ -47,29 +48,17 @@ static int replay_write(struct engine *e, const void *header, uint32_t bytes, st
     if (v == NULL) {
         return OK;
     }
-    if (range_validate(v, r.block, r.count) != OK || r.count * BLOCK_BYTES != data_bytes) {
+    if (range_validate(v, r.block, r.count) != OK ||
+        data_bytes != (row != NULL ? r.count * BLOCK_BYTES : 0)) {
         return ERR_CORRUPT;
+    }
+    if (row == NULL) {
+        apply_unmap(v, r.block, r.count);
+        return OK;
     }
     apply_write(v, r.block, r.count, row, data_offset);
     v->dirty_blocks += r.count;
     e->dirty_bytes += data_bytes;
-    return OK;
-}
-
-static int replay_unmap(struct engine *e, const void *header, uint32_t bytes) {
-    struct record_range r;
-    if (bytes != sizeof(r)) {
-        return ERR_CORRUPT;
-    }
-    memcpy(&r, header, sizeof(r));
-    struct volume *v = record_volume(e, r.volume);
-    if (v == NULL) {
-        return OK;
-    }
-    if (range_validate(v, r.block, r.count) != OK) {
-        return ERR_CORRUPT;
-    }
-    apply_unmap(v, r.block, r.count);
     return OK;
 }
 
@@ -93,7 +82,9 @@ static int replay_segment(struct engine *e, const void *header, uint32_t bytes) 
 static int replay_ref(struct engine *e, const void *header, uint32_t bytes) {
     const struct record_ref *r = header; /* records are aligned to 8 */
     if (bytes < sizeof(*r) || r->count == 0 || r->count > ROW_DATA_MAX ||
-        bytes != sizeof(*r) + r->count * sizeof(uint32_t) || r->vba % RUN_BLOCKS != 0) {
+        bytes != sizeof(*r) + r->count * sizeof(uint32_t) || r->vba == 0 || r->vba >= COUNTER_END ||
+        r->vba % RUN_BLOCKS != 0 ||
+        map_find(&e->map, r->vba >> RUN_SHIFT) != NULL) { /* given out once (invariant 9) */
         return ERR_CORRUPT;
     }
     struct segment *s = segment_get(&e->table, r->segment);
@@ -153,6 +144,7 @@ static int replay_volume(struct engine *e, const void *header, uint32_t bytes) {
     }
     p.tree = (struct tree_root_phys){0};
     p.allocated_blocks = 0;
+    p.flags &= VOLUME_FLAG_THICK | VOLUME_FLAG_SYNC_STANDARD;
     (void)volume_add(e, &p);
     return OK;
 }
@@ -167,6 +159,7 @@ static int replay_volume_delete(struct engine *e, const void *header, uint32_t b
     if (v != NULL) {
         v->phys.flags |= VOLUME_FLAG_DELETING;
         overlay_clear(&v->active);
+        about_forget(e, id);
         e->catalog_dirty = true;
     }
     return OK;
@@ -193,11 +186,11 @@ int engine_replay_record(void *engine, uint16_t type, const void *header, uint16
     struct engine *e = engine;
     switch (type) {
     case RECORD_WRITE:
-        return replay_write(e, header, header_bytes, row, data_offset, data_bytes);
+        return replay_range(e, header, header_bytes, row, data_offset, data_bytes);
     case RECORD_REF:
         return replay_ref(e, header, header_bytes);
     case RECORD_UNMAP:
-        return replay_unmap(e, header, header_bytes);
+        return replay_range(e, header, header_bytes, NULL, 0, data_bytes);
     case RECORD_SEGMENT:
         return replay_segment(e, header, header_bytes);
     case RECORD_VOLUME:
@@ -240,7 +233,12 @@ static int load_map(struct engine *e, struct errmsg *reterr) {
         e->failure = OK;
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the map of the pool cannot be read (%s)", error_text(err));
+        return errmsg_set(
+            reterr, err,
+            "the map of pool %s, which says where every block is, cannot be read from "
+            "any disk that is here (%s): import it with the disks that are missing; "
+            "if there are none, restore from a backup to a new pool",
+            e->pool->super.name, error_text(err));
     }
     if (e->map.live_blocks != e->roots.live_blocks) {
         return errmsg_set(
@@ -268,8 +266,11 @@ int engine_load(struct engine *e, struct errmsg *reterr) {
         buf_unref(catalog);
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the catalog of volumes cannot be read (%s)",
-                          error_text(err));
+        return errmsg_set(reterr, err,
+                          "the catalog of the volumes of pool %s cannot be read from any disk that "
+                          "is here (%s): import it with the disks that are missing; if there are "
+                          "none, restore from a backup to a new pool",
+                          e->pool->super.name, error_text(err));
     }
     return OK;
 }
@@ -293,7 +294,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
     if (e->log != NULL) {
-        log_member_lost(e->log, member);
+        log_reconsider(e->log);
         checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
     }
     space_recount(e);
@@ -357,6 +358,8 @@ void engine_free(struct engine *e) {
     cache_free(e->fresh_nodes);
     mem_free(e->freed);
     mem_free(e->freed_nodes);
+    mem_free(e->made);
+    mem_free(e->moves);
     mem_free(e->dead_runs);
     mem_free(e->pages);
     mem_free(e);
@@ -406,6 +409,16 @@ static uint64_t first_vba(const struct engine *e) {
     uint64_t known = MAX(e->roots.vba_next, e->vba_next);
     uint64_t generation = e->pool->super.mount_generation;
     return MAX(generation, known == 0 ? 0 : (known - 1) / (1ull << 32) + 1) << 32;
+}
+
+/* After the replay, before anything is written. */
+static int refuse_last_vba(const struct engine *e, struct errmsg *reterr) {
+    return first_vba(e) < COUNTER_END
+               ? OK
+               : errmsg_set(reterr, ERR_LIMIT,
+                            "pool %s has given out all 2^63 addresses of blocks that there are: it "
+                            "can be checked, but not imported any more",
+                            e->pool->super.name);
 }
 
 static void start_log(struct engine *e, const struct log_replay *replay) {
@@ -461,6 +474,9 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
         err = import_replay(e, options, &replay, reterr);
     }
     e->pool->read_only = false;
+    if (err == OK) {
+        err = refuse_last_vba(e, reterr);
+    }
     if (err == OK) {
         e->stage = "import: take";
         err = pool_take(e->pool, reterr);

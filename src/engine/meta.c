@@ -345,6 +345,52 @@ static void free_empty_segments(struct engine *e) {
     }
 }
 
+/* Metadata segments empty as their contents are rewritten, but what is seldom rewritten may keep
+ * many of them. When they are more than twice what metadata needs, all that are less than half full
+ * are emptied, and at any time those with fewer copies than there is room for: by rewriting, like
+ * everything here. */
+bool meta_clean(struct engine *e) {
+    uint32_t chunk = e->pool->super.geometry.chunk_blocks;
+    uint64_t live = 0, segments = 0;
+    bool weak = false;
+    uint32_t copies = MIN(e->pool->super.meta_copies, pool_in_sync_count(e->pool));
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s != NULL && s->kind == SEGMENT_META && s->live_blocks > 0) {
+            live += s->live_blocks;
+            segments++;
+            weak |= s->shape.copies < copies;
+        }
+    }
+    weak &= !e->short_of_space;
+    if (!weak && segments <= 2 * div_round_up(live, chunk) + META_SPARSE_SEGMENTS) {
+        return false;
+    }
+    if (weak && e->meta.segment != NULL && e->meta.segment->shape.copies < copies) {
+        segment_seal(&e->table, e->meta.segment);
+        e->meta.segment = NULL;
+    }
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s != NULL && s->kind == SEGMENT_META && s->state == SEGMENT_SEALED) {
+            s->emptied = s->live_blocks * 2 < chunk || (weak && s->shape.copies < copies);
+        }
+    }
+    for (uint32_t p = 0; p < e->table.page_count; p++) {
+        struct segment *s = p < e->page_room ? segment_get(&e->table, e->pages[p].segment) : NULL;
+        if (s != NULL && s->emptied && e->pages[p].length_bytes != 0) {
+            e->table.page_dirty[p] = true;
+        }
+    }
+    return true;
+}
+
+bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr) {
+    const struct engine *e = engine;
+    const struct segment *s = segment_get(&e->table, (uint32_t)(ptr->address >> 32));
+    return s != NULL && s->emptied;
+}
+
 struct table_write {          /* what one call of meta_write_tables() places */
     struct meta_object *page; /* by page; blocks 0: unchanged */
     uint32_t room;
@@ -443,7 +489,10 @@ int meta_write_tables(struct engine *e, struct roots_phys *roots) {
     return err;
 }
 
-int meta_strengthen(struct engine *e) {
+int meta_strengthen(struct engine *e, uint32_t copies) {
+    ASSERT_LE(copies, DIRECT_COPIES);
+    e->pool->meta_copies = MAX(e->pool->meta_copies, copies);
+    log_reconsider(e->log);
     if (e->meta.segment != NULL) {
         segment_seal(&e->table, e->meta.segment);
         e->meta.segment = NULL;
@@ -451,7 +500,8 @@ int meta_strengthen(struct engine *e) {
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
     e->catalog_dirty = true;
-    return engine_checkpoint(e);
+    int err = engine_checkpoint(e);
+    return err == OK && e->pool->super.meta_copies < copies ? ERR_NO_SPACE : err;
 }
 
 static void count_direct(struct engine *e, const struct direct_phys *d) {
@@ -475,12 +525,20 @@ static int direct_matches(const struct engine *e, const struct direct_phys *d) {
     return OK;
 }
 
+static int tables_lost(const struct engine *e, int error, struct errmsg *reterr) {
+    return errmsg_set(
+        reterr, error,
+        "the segment table of pool %s cannot be read from any disk that is here (%s): "
+        "import it with the disks that are missing; if there are none, restore from a "
+        "backup to a new pool",
+        e->pool->super.name, error_text(error));
+}
+
 int meta_load_tables(struct engine *e, struct errmsg *reterr) {
     struct buf *buf = NULL;
     int err = meta_read_direct(e, &e->roots.directory, &buf);
     if (err != OK) {
-        return errmsg_set(reterr, err, "the directory of the segment table cannot be read (%s)",
-                          error_text(err));
+        return tables_lost(e, err, reterr);
     }
     const struct directory_phys *d = (const struct directory_phys *)(const void *)buf->data;
     err = phys_check(d, PHYS_DIRECTORY, sizeof(*d), e->roots.directory.length_bytes,
@@ -521,7 +579,7 @@ int meta_load_tables(struct engine *e, struct errmsg *reterr) {
         count_direct(e, &e->roots.catalog);
     }
     if (err != OK) {
-        return errmsg_set(reterr, err, "the segment table cannot be read (%s)", error_text(err));
+        return tables_lost(e, err, reterr);
     }
     return OK;
 }

@@ -2,10 +2,13 @@
 /* What the files of the engine share. Everything here is owned by the engine thread.
  *
  *     request.c     volume requests: admission, log, overlay
+ *     about.c       requests about a volume: what front ends keep beside it, what it holds
  *     read.c        reads: overlay, tree, map, cache, disks
  *     readahead.c   sequential readers find the next piece in the cache
  *     space.c       what may be promised, and what is there
  *     checkpoint.c  overlays into rows and trees, one new root
+ *     merge.c       one volume's layer into its tree; damaged volumes
+ *     reclaim.c        what a deleted volume gives back
  *     build.c       rows under construction in a checkpoint
  *     cleaner.c     survivors of sparse segments into new rows
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
@@ -53,9 +56,18 @@ struct record_segment {
 };
 
 #define SHARE_ONE (1ull << 48)
+#define VOLUME_ID_END (1ull << 32)
 
 /* In the catalog and in log records. */
-enum { VOLUME_FLAG_THICK = 1, VOLUME_FLAG_SYNC_STANDARD = 2, VOLUME_FLAG_DELETING = 4 };
+enum {
+    VOLUME_FLAG_THICK = 1,
+    VOLUME_FLAG_SYNC_STANDARD = 2,
+    VOLUME_FLAG_DELETING = 4,
+    VOLUME_FLAG_DAMAGED = 8, /* nodes of its tree are lost: it takes no changes (merge.c) */
+    VOLUME_FLAG_BROKEN = 16, /* and it lacks what was acknowledged: it answers nothing */
+    VOLUME_FLAG_SWEEPING =
+        32, /* deleted, its tree is gone, and something of it is left (reclaim.c) */
+};
 
 struct volume_phys {
     uint64_t id;
@@ -111,8 +123,10 @@ struct volume {
     struct fiber_queue lock_waiters;
     /* Blocks charged by admission: of writes under way, of the active layer, of the frozen one. */
     uint64_t admitted_blocks, dirty_blocks, frozen_blocks;
-    uint32_t users; /* requests at work on it: it is not freed before they end */
-    int fault;      /* its own metadata is lost: requests fail with this */
+    uint64_t admitted_bytes; /* of data under way that a checkpoint will have to write */
+    uint32_t users;          /* requests at work on it: it is not freed before they end */
+    uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
+    struct sweep *sweep;                  /* reclaim.c */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
@@ -169,6 +183,20 @@ struct meta_object { /* something in a metadata segment */
     uint32_t offset, blocks;
 };
 
+struct made { /* blocks that a merge has made or taken over */
+    uint64_t vba;
+    uint32_t count;
+    bool ref; /* of a row that the log knew: its live bits are set */
+};
+
+struct move { /* where a run was before the cleaner moved it to a row without redundancy */
+    uint64_t number;
+    struct segment *segment;
+    uint32_t offset;
+    uint16_t height, index;
+    uint64_t present[4];
+};
+
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
 struct engine {
@@ -216,11 +244,15 @@ struct engine {
     uint64_t late_since_ns[POOL_DISKS_MAX];        /* 0: nothing given up is outstanding on it */
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
+    bool postponed; /* the last checkpoint was not begun, for want of room: see checkpoint_loop() */
+    uint64_t postponements, postponed_pause_ns;
     uint64_t last_checkpoint_ns, last_checkpoint_ms;
     uint64_t *freed; /* vbas freed by the running checkpoint's merges */
     uint64_t freed_count, freed_room;
     uint64_t *freed_nodes; /* addresses of those that were nodes: they leave the cache with it */
     uint64_t freed_node_count, freed_node_room;
+    struct made *made; /* by the merge under way */
+    uint64_t made_count, made_room;
     struct map_run **dead_runs; /* without live blocks: dropped when it has committed */
     uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
@@ -236,28 +268,37 @@ struct engine {
     struct roots_phys roots;   /* as committed */
     struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
-    uint32_t cleaning_failures;
+    struct move *moves; /* of the running checkpoint */
+    uint64_t move_count, move_room;
 
     struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
+    bool short_of_space; /* the running checkpoint writes segments degraded */
+    uint64_t full_since; /* checkpoints when the cleaner could make no room for a write; 0: never */
     uint32_t ref_keep_free; /* chunks of each disk that long writes leave to checkpoints */
-    uint64_t free_blocks[PROFILE_COUNT], free_changes[PROFILE_COUNT]; /* cache of an estimate */
+    /* What a checkpoint may need besides the rows of data. */
+    uint64_t meta_blocks;               /* live */
+    uint32_t meta_keep, keep_segments;  /* segments: for all metadata; for all */
+    uint64_t keep_nodes[PROFILE_COUNT]; /* blocks, by the profile they are stored in */
+    uint32_t profiles_in_use;           /* mask */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
+    uint64_t volumes_healed, swept_blocks;
     uint64_t bytes_rows, bytes_meta;
+    uint64_t degraded_segments; /* opened with less than the disks in sync could give */
     char expelled_why[POOL_DISKS_MAX][96];
 };
 
 /* engine.c */
 struct volume *engine_volume(struct engine *e, uint64_t id); /* NULL: gone or being deleted */
 void engine_fail(struct engine *e, int error, const char *what);
-uint64_t engine_take_vba_run(struct engine *e);
+uint64_t engine_take_vba_run(struct engine *e); /* 0: there are no more */
 
 /* build.c */
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
@@ -287,10 +328,17 @@ void meta_direct(const struct engine *e, const struct meta_object *object, const
                  uint32_t length_bytes, struct direct_phys *ret_direct);
 void meta_store_init(struct engine *e);
 void meta_free_direct(struct engine *e, const struct direct_phys *direct);
+/* Metadata segments that may be sparse, besides as many as metadata needs: see meta_clean(). */
+enum { META_SPARSE_SEGMENTS = 3 };
+/* Marks metadata segments to be emptied when too many are sparse: true if the map's nodes in them
+ * must be written again (tree_rewrite() with meta_must_move()). */
+bool meta_clean(struct engine *e);
+bool meta_must_move(void *engine, const struct tree_ptr_phys *ptr);
 /* Table pages, catalog and directory of a checkpoint; fills in roots. Parks. */
 HF_MUST_CHECK int meta_write_tables(struct engine *e, struct roots_phys *roots);
-/* After the number of metadata copies was raised: everything is written again, in a checkpoint. */
-HF_MUST_CHECK int meta_strengthen(struct engine *e);
+/* Raises the number of copies of metadata: all of it is written again, in a checkpoint, and the
+ * superblock of that says so. Parks. */
+HF_MUST_CHECK int meta_strengthen(struct engine *e, uint32_t copies);
 HF_MUST_CHECK int meta_load_tables(struct engine *e, struct errmsg *reterr);
 
 /* catalog.c */
@@ -303,7 +351,21 @@ void config_remove(struct engine *e, const char *kind, const char *id);
 struct buf *catalog_encode(const struct engine *e, uint32_t *ret_bytes);
 HF_MUST_CHECK int catalog_decode(struct engine *e, const void *bytes, size_t length);
 void catalog_clear(struct engine *e);
+
+/* merge.c */
 void volume_store_init(struct volume *v);
+/* The volume's frozen layer into a new root (untouched if nothing changes). A damaged tree is no
+ * failure: the volume's flags tell. ERR_NO_SPACE. Parks. */
+HF_MUST_CHECK int volume_merge(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well again */
+void volume_retry_later(struct volume *v);
+bool error_is_loss(int error); /* of something that was to be read */
+
+/* reclaim.c: of a deleted volume; the same for everything it holds. */
+HF_MUST_CHECK int volume_reclaim(struct volume *v, struct tree_root_phys *ret_root);
+bool volume_reclaim_is_due(const struct volume *v);
+bool tree_is_gone(const struct tree_root_phys *root); /* whether it has no nodes */
+void sweep_free(struct volume *v);
 
 /* space.c */
 void space_recount(struct engine *e); /* after a change of membership or of volumes */
@@ -314,19 +376,34 @@ struct charge {
 /* Parks until the blocks may be written to `v`, and reserves what they may need. ERR_NO_SPACE. */
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
+/* That would not have to wait for space. */
+bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count);
+/* What has its place on disk already needs no memory, and no room in a checkpoint. */
+void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
-uint64_t space_free_blocks(struct engine *e, enum profile profile);
+/* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
+bool space_is_short(const struct engine *e);
+/* It fits at all, in the protection that older segments still have. */
+bool space_holds_checkpoint(const struct engine *e);
 uint64_t space_used_share(const struct engine *e, bool with_dirty);
 HF_MUST_CHECK int space_can_promise(struct engine *e, enum profile profile, uint64_t blocks);
+enum profile meta_profile(const struct engine *e); /* whose shape metadata segments have */
 uint64_t volume_promised_blocks(const struct volume *v);
 
 /* checkpoint.c */
 void checkpoint_want(struct engine *e);
-void checkpoint_loop(void *engine); /* a fiber */
+bool checkpoint_is_due(const struct engine *e); /* there is something to write or to free */
+void checkpoint_loop(void *engine);             /* a fiber */
 HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c */
 HF_MUST_CHECK int cleaner_run(struct engine *e);
+/* Remembers where the run is, before it is moved to `to`. */
+void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to);
+/* Runs go back to where they were if a disk was lost that the new place needs. False: none did. */
+bool cleaner_take_back(struct engine *e);
+/* Whose a block of a row was when it was written. */
+struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);
@@ -336,10 +413,20 @@ void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *r
 void apply_unmap(struct volume *v, uint64_t block, uint64_t count);
 void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count);
 
+/* about.c: requests about a volume, not to its blocks */
+HF_MUST_CHECK int about_keep(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_recall(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_query(struct engine *e, struct volume *v, struct volume_request *request);
+HF_MUST_CHECK int about_space(struct engine *e, struct volume *v, struct volume_request *request);
+void about_forget(struct engine *e, uint64_t volume_id); /* the volume has been deleted */
+
 /* read.c */
 HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                               void *ret_data, uint64_t *ret_bad_block);
 HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
+/* Sets the bits of blocks that have content; bits[] is of at least `count` zeroed bits. Parks.
+ * ERR_AGAIN: a checkpoint committed another tree meanwhile. */
+HF_MUST_CHECK int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *bits);
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,
                                       uint64_t *ret_unmapped);

@@ -105,6 +105,25 @@ static void batch_let_go(struct read_batch *r) {
     }
 }
 
+/* Where the tree is damaged, block by block: what newer levels hold can still be read. */
+static int batch_from_tree(struct read_batch *r, uint32_t first, uint32_t end) {
+    int err = tree_range(&r->v->tree, r->block + first, end - first, batch_visit, r);
+    if (err == OK || err == ERR_NOT_FOUND || !error_is_loss(err)) {
+        return err;
+    }
+    for (uint32_t i = first; i < end; i++) {
+        if (r->b[i].state == BLOCK_UNKNOWN) {
+            err = tree_find(&r->v->tree, r->block + i, batch_visit, r);
+            if (err != OK) {
+                r->error = err == ERR_NOT_FOUND ? OK : err; /* that is looked up again */
+                r->bad = i;
+                return err;
+            }
+        }
+    }
+    return OK;
+}
+
 /* Finds what each block is. ERR_AGAIN: something moved meanwhile. */
 static int batch_resolve(struct read_batch *r) {
     batch_let_go(r);
@@ -119,7 +138,7 @@ static int batch_resolve(struct read_batch *r) {
         end--;
     }
     if (first < end) {
-        int err = tree_range(&r->v->tree, r->block + first, end - first, batch_visit, r);
+        int err = batch_from_tree(r, first, end);
         if (err != OK) {
             return err == ERR_NOT_FOUND ? ERR_AGAIN : err;
         }
@@ -334,7 +353,7 @@ int read_request(struct engine *e, struct volume *v, struct volume_request *q) {
     return err;
 }
 
-/* ---- near a full pool ---- */
+/* ---- what there is ---- */
 
 static int count_visit(void *ctx, uint64_t key, const void *value) {
     (void)value;
@@ -344,11 +363,9 @@ static int count_visit(void *ctx, uint64_t key, const void *value) {
     return OK;
 }
 
-int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *ret_unmapped) {
-    uint64_t words = div_round_up(count, 64);
-    uint64_t *mapped = MEM_NEW_ARRAY(uint64_t, words + 1);
+int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapped) {
     uint64_t *ctx[2] = {mapped, &block};
-    uint64_t ended = v->engine->checkpoint_ended;
+    struct tree_root_phys root = v->tree.root;
     int err = tree_range(&v->tree, block, count, count_visit, ctx);
     /* What only the overlay holds is already charged: it counts as there. */
     const struct overlay *layers[] = {&v->frozen, &v->active};
@@ -368,12 +385,20 @@ int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64
             }
         }
     }
-    uint64_t there = 0;
+    /* The tree and the overlay must be of the same moment: a root that was committed meanwhile took
+     * the frozen layer's place. */
+    bool moved = memcmp(&root, &v->tree.root, sizeof(root)) != 0;
+    return err == ERR_NOT_FOUND || moved ? ERR_AGAIN : err;
+}
+
+int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *ret_unmapped) {
+    uint64_t words = div_round_up(count, 64), there = 0;
+    uint64_t *mapped = MEM_NEW_ARRAY(uint64_t, words + 1);
+    int err = read_mapped(v, block, count, mapped);
     for (uint64_t w = 0; w < words; w++) {
         there += (uint64_t)__builtin_popcountll(mapped[w]);
     }
     mem_free(mapped);
     *ret_unmapped = count - there;
-    /* The tree and the overlay must be of the same moment. */
-    return err == ERR_NOT_FOUND || ended != v->engine->checkpoint_ended ? ERR_AGAIN : err;
+    return err;
 }

@@ -149,9 +149,30 @@ static uint32_t content_slice(const struct content *from, uint64_t at, uint64_t 
     return used;
 }
 
+/* Admits a piece of a write, unless that was done for `all` of it. */
+static int admit_piece(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
+                       struct charge *all, struct charge *ret_charge) {
+    if (all->bytes < (uint64_t)count * BLOCK_BYTES) {
+        return space_admit(e, v, block, count, ret_charge);
+    }
+    *ret_charge = (struct charge){.blocks = MIN(all->blocks, (uint64_t)count),
+                                  .bytes = (uint64_t)count * BLOCK_BYTES};
+    all->blocks -= ret_charge->blocks;
+    all->bytes -= ret_charge->bytes;
+    return OK;
+}
+
+/* Gives back to `all` what a piece of `count` blocks does not need. */
+static void charge_keep(struct charge *charge, uint32_t count, struct charge *all) {
+    uint64_t blocks = MIN(charge->blocks, (uint64_t)count), bytes = (uint64_t)count * BLOCK_BYTES;
+    all->blocks += charge->blocks - blocks;
+    all->bytes += charge->bytes - bytes;
+    *charge = (struct charge){.blocks = blocks, .bytes = bytes};
+}
+
 /* Logs `count` blocks inline. */
 static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
-                        const struct content *content, uint64_t at) {
+                        const struct content *content, uint64_t at, struct charge *all) {
     struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
     struct write_entry w = {.log = {.type = RECORD_WRITE,
                                     .header_bytes = sizeof(struct record_range),
@@ -163,9 +184,11 @@ static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint
     w.log.header = &w.record.range;
     w.log.iov_count =
         content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
-    int err = space_admit(e, v, block, count, &w.charge);
+    int err = admit_piece(e, v, block, count, all, &w.charge);
     if (err == OK) {
-        err = log_append(e->log, &w.log);
+        /* It may have waited for the checkpoint that found the volume damaged. */
+        bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
+        err = damaged ? ERR_DATA_LOSS : log_append(e->log, &w.log);
         space_release(e, v, &w.charge, false); /* nothing if it was applied */
     }
     mem_free(iov);
@@ -289,6 +312,10 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
         return err;
     }
     uint64_t vba = engine_take_vba_run(e);
+    *ret_row = row; /* the caller's in any case */
+    if (vba == 0) {
+        return ERR_LIMIT;
+    }
     row->runs[0] = (struct row_run_phys){.vba = vba,
                                          .offset = block,
                                          .volume = (uint32_t)v->phys.id,
@@ -300,7 +327,6 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
     row_take_content(row, vba, iov, n);
     mem_free(iov);
     row_finish(row);
-    *ret_row = row;
     return OK;
 }
 
@@ -308,7 +334,7 @@ static int ref_write_row(struct engine *e, struct volume *v, struct row *row) {
     enum profile p = (enum profile)v->phys.profile;
     int err = row_write(row, true);
     for (int moves = 0; err == ERR_IO && moves < 8; moves++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 0, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, 1, &err);
         err = s == NULL ? err : row_move(row, s);
         if (err == ERR_NO_SPACE && s != NULL) {
             segment_seal(&e->table, s);
@@ -366,17 +392,20 @@ static int ref_log(struct engine *e, struct volume *v, uint64_t block, const str
 /* Writes up to `count` blocks as one row; *ret_done says how many. ERR_NO_SPACE: no chunk to spare,
  * the caller writes inline. */
 static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
-                     const struct content *content, uint64_t at, uint32_t *ret_done) {
+                     const struct content *content, uint64_t at, struct charge *all,
+                     uint32_t *ret_done) {
     struct row *row = NULL;
     struct charge charge = {0};
-    int err = space_admit(e, v, block, MIN(count, (uint32_t)ROW_DATA_MAX), &charge);
+    int err = admit_piece(e, v, block, MIN(count, (uint32_t)ROW_DATA_MAX), all, &charge);
     if (err != OK) {
         return err;
     }
-    err = ref_build(e, v, block, count, content, at, &row);
+    err = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0
+              ? ERR_DATA_LOSS
+              : ref_build(e, v, block, count, content, at, &row);
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
-        e->admitted_bytes -= charge.bytes;
-        charge.bytes = 0;
+        charge_keep(&charge, row->blocks, all);
+        space_forgive_bytes(v, &charge);
         log_expect(e->log, 1);
     }
     if (err == OK && SABOTAGE(ref_before_row)) {
@@ -403,25 +432,28 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     return err;
 }
 
-/* Writes whole blocks from `content`, as rows where they are long enough. */
+/* Writes whole blocks from `content`, as rows where they are long enough. Near the end of space all
+ * of it is admitted together, because each admission may wait for a checkpoint. */
 static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                        const struct content *content) {
     uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
     uint32_t ref_least = ref_least_blocks(e, v);
     uint32_t inline_most = MIN(inline_max, ref_least);
-    int err = OK;
+    struct charge all = {0};
+    int err = space_is_plenty(e, v, count) ? OK : space_admit(e, v, block, count, &all);
     for (uint64_t done = 0; done < count && err == OK;) {
         uint32_t n = 0;
         if (count - done >= ref_least) {
             err = write_ref(e, v, block + done, (uint32_t)MIN(count - done, (uint64_t)ROW_DATA_MAX),
-                            content, done * BLOCK_BYTES, &n);
+                            content, done * BLOCK_BYTES, &all, &n);
         }
         if (err == OK && n == 0) {
             n = (uint32_t)MIN(count - done, (uint64_t)inline_most);
-            err = write_inline(e, v, block + done, n, content, done * BLOCK_BYTES);
+            err = write_inline(e, v, block + done, n, content, done * BLOCK_BYTES, &all);
         }
         done += n;
     }
+    space_release(e, v, &all, false);
     return err;
 }
 
@@ -508,7 +540,11 @@ static int unmap_blocks(struct engine *e, struct volume *v, uint64_t block, uint
                             .v = v,
                             .record.range = {.volume = v->phys.id, .block = block, .count = count}};
     w.log.header = &w.record.range;
-    return log_append(e->log, &w.log);
+    int err = log_append(e->log, &w.log);
+    if (err == OK && e->postponed) {
+        checkpoint_want(e); /* perhaps it fits now */
+    }
+    return err;
 }
 
 static int unmap_request(struct engine *e, struct volume *v, struct volume_request *q) {
@@ -604,7 +640,8 @@ static int compare_and_write_request(struct engine *e, struct volume *v, struct 
         }
         struct iovec whole = {.iov_base = buf->data, .iov_len = (size_t)count * BLOCK_BYTES};
         struct content content = {.iov = &whole, .iov_count = 1};
-        err = write_inline(e, v, lock.start, count, &content, 0);
+        struct charge none = {0};
+        err = write_inline(e, v, lock.start, count, &content, 0, &none);
         mem_free(iov);
     }
     range_release(v, &lock);
@@ -635,14 +672,20 @@ static const struct {
     int (*run)(struct engine *e, struct volume *v, struct volume_request *q);
     uint64_t bytes_max;
     uint32_t iov_factor; /* iovec bytes per length byte */
+    bool any_length;     /* runs with a length of 0, too */
+    bool changes_nothing;
 } ops[VOLUME_OPS] = {
-    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1},
+    [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1, .changes_nothing = true},
     [VOLUME_WRITE] = {write_request, VOLUME_REQUEST_BYTES_MAX, 1},
-    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0},
+    [VOLUME_FLUSH] = {flush_request, UINT64_MAX, 0, .any_length = true},
     [VOLUME_UNMAP] = {unmap_request, UINT64_MAX, 0},
     [VOLUME_WRITE_ZEROES] = {zeroes_request, UINT64_MAX, 0},
     [VOLUME_COMPARE_AND_WRITE] = {compare_and_write_request, VOLUME_COMPARE_BYTES_MAX, 2},
-    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0},
+    [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true},
+    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true},
+    [VOLUME_QUERY] = {about_query, UINT64_MAX, 0, .changes_nothing = true},
+    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true},
 };
 
 static int request_validate(const struct volume *v, const struct volume_request *q) {
@@ -662,19 +705,26 @@ static int request_validate(const struct volume *v, const struct volume_request 
                : ERR_INVALID;
 }
 
+/* Part of its metadata is lost: see merge.c. */
+static int volume_fault(const struct volume *v, enum volume_op op) {
+    bool changes = op != VOLUME_READ && op != VOLUME_VERIFY && op != VOLUME_FLUSH;
+    uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
+    return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
+}
+
 static int request_run(struct engine *e, struct volume_request *q) {
     struct volume *v = engine_volume(e, q->volume_id);
     if (v == NULL) {
         return ERR_NOT_FOUND;
     }
     int err = request_validate(v, q);
-    if (err == OK && e->state == ENGINE_FAILED && q->op != VOLUME_READ && q->op != VOLUME_VERIFY) {
+    if (err == OK && e->state == ENGINE_FAILED && !ops[q->op].changes_nothing) {
         err = ERR_READ_ONLY;
     }
     if (err == OK) {
-        err = v->fault;
+        err = volume_fault(v, q->op);
     }
-    if (err != OK || (q->length_bytes == 0 && q->op != VOLUME_FLUSH)) {
+    if (err != OK || (q->length_bytes == 0 && !ops[q->op].any_length)) {
         return err;
     }
     v->users++;

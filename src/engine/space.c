@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Admission: what is admitted can be flushed (invariant 15).
  *
- * Space is counted in shares of the pool: a data block of a profile costs 1 / (blocks the whole
- * pool could hold in that profile). What is used is the sum over volumes of what they hold (thick
- * ones: of what they were promised); what is dirty is charged as if every block were new, because a
- * write reads no metadata. About an eighth of the pool, or what a small pool needs for open
- * segments and metadata if that is more, is never sold: checkpoints, deletes and the cleaner live
- * on it.
+ * There are two measures, and a write must pass both.
  *
- * When the worst case would pass the limit, the writer first waits for a checkpoint, which turns
- * guesses into facts; then, near the end, it looks up which of its blocks are really new. Only if
- * those do not fit there is no space.
+ * What may be sold is counted in shares of the pool: a block of a profile costs 1 / (blocks the
+ * whole pool could hold in that profile, with rows packed at worst: row_density()). What is used is
+ * the sum over volumes of what they hold (thick ones: of what they were promised) and of the nodes
+ * of their trees; what is dirty is charged as if every block were new, because a write reads no
+ * metadata. About an eighth of the pool, or what a small pool needs for open segments and metadata
+ * if that is more, is never sold: checkpoints, deletes and the cleaner live on it. Because segments
+ * that are less dense than row_density() can always be packed, the cleaner always gets that part of
+ * the chunks back.
  *
- * Besides, free chunks must hold what a checkpoint writes before it frees anything. When they are
- * few, writers wait for a checkpoint, which also cleans. */
+ * What is free are chunks. They must hold what a checkpoint writes before it frees anything: the
+ * rows of what is dirty, and besides, whatever is admitted, what a checkpoint that only frees may
+ * have to write (room_holds()): all nodes and all metadata once, and a segment for the cleaner. And
+ * they must still do so when disks are lost, in the protection that older segments then have.
+ *
+ * When the worst case would pass the limit, or chunks are few, the writer first waits for a
+ * checkpoint, which turns guesses into facts and cleans; then, near the end, it looks up which of
+ * its blocks are really new. Only if those do not fit there is no space. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/sabotage.h"
 #include "engine/private.h"
+#include "segment/room.h"
 
 enum { RESERVE_PERCENT = 12, IDLE_CHECKPOINTS_MAX = 8 };
 
@@ -28,71 +37,118 @@ uint64_t volume_promised_blocks(const struct volume *v) {
     return thick ? MAX(size, v->phys.allocated_blocks) : v->phys.allocated_blocks;
 }
 
-/* Chunks that a pool with these volumes keeps for itself. */
-static uint64_t reserved_chunks(const struct engine *e) {
-    bool in_use[PROFILE_COUNT] = {false};
-    uint32_t widest = 1;
-    uint64_t chunks = 6ull * e->pool->super.meta_copies;
+static uint64_t node_blocks(const struct engine *e, const struct volume *v) {
+    uint64_t nodes = 0;
+    for (uint32_t l = 0; l < MIN(v->tree.root.levels, (uint32_t)TREE_LEVELS_MAX); l++) {
+        nodes += v->tree.root.level[l].nodes;
+    }
+    return nodes * e->pool->super.geometry.node_blocks;
+}
+
+static uint64_t chunk_bytes(const struct engine *e) {
+    return (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
+}
+
+/* Profiles that are written to, by volumes or for the nodes of their trees. */
+static uint32_t profiles_in_use(const struct engine *e) {
+    uint32_t in_use = 0;
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        in_use[v->phys.profile] = true;
-        in_use[node_profile(e, (enum profile)v->phys.profile)] = true;
+        in_use |= 1u << v->phys.profile;
+        in_use |= 1u << node_profile(e, (enum profile)v->phys.profile);
     }
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    return in_use;
+}
+
+/* ---- what a checkpoint may need besides the rows of data ---- */
+
+enum profile meta_profile(const struct engine *e) {
+    static const enum profile by_copies[] = {PROFILE_SINGLE, PROFILE_SINGLE, PROFILE_RAID1};
+    uint32_t copies = e->pool->meta_copies;
+    return copies < ARRAY_COUNT(by_copies) ? by_copies[copies] : PROFILE_RAID1_3;
+}
+
+/* Segments for all metadata written once: what there is, what the map grows by (at worst a run for
+ * two blocks), and the ends of chunks. */
+static uint32_t meta_segments(const struct engine *e, uint64_t live_blocks) {
+    const struct geometry *g = &e->pool->super.geometry;
+    uint64_t growth = e->limits.dirty_bytes / BLOCK_BYTES / 32 + 4ull * g->node_blocks;
+    return (uint32_t)div_round_up((live_blocks + growth) * 5 / 4, g->chunk_blocks) + 1;
+}
+
+/* Segments for that, and for all nodes and the cleaner, at most: for a quick answer, and for the
+ * cleaner, who makes this free. */
+static uint32_t keep_segments(const struct engine *e) {
+    uint64_t segments = e->meta_keep;
+    uint64_t each = MAX(1u, e->pool->super.geometry.chunk_blocks * e->table.density[1] / 1024);
     for (int p = 0; p < PROFILE_COUNT; p++) {
-        if (in_use[p]) {
-            uint32_t columns = shape_columns(profile_shape((enum profile)p, disks));
+        if ((e->profiles_in_use >> p & 1) != 0) {
+            segments += 2 + div_round_up(e->keep_nodes[p], each);
+        }
+    }
+    return (uint32_t)MIN(segments, (uint64_t)UINT32_MAX);
+}
+
+static void keep_recount(struct engine *e) {
+    uint64_t meta = 0;
+    for (uint32_t i = 0; i < e->table.slot_count; i++) {
+        const struct segment *s = e->table.slots[i];
+        meta += s != NULL && s->kind == SEGMENT_META ? s->live_blocks : 0;
+    }
+    e->meta_blocks = meta;
+    e->meta_keep = SABOTAGE(reserve_sold) ? 0 : meta_segments(e, meta);
+    e->profiles_in_use = profiles_in_use(e);
+    memset(e->keep_nodes, 0, sizeof(e->keep_nodes));
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        e->keep_nodes[node_profile(e, (enum profile)v->phys.profile)] += node_blocks(e, v);
+    }
+    e->keep_segments = SABOTAGE(reserve_sold) ? 0 : keep_segments(e);
+}
+
+/* ---- what may be sold ---- */
+
+/* Chunks that a pool with these volumes keeps for itself. */
+static uint64_t reserved_chunks(const struct engine *e) {
+    uint32_t widest = 1, disks = MAX(1u, pool_in_sync_count(e->pool));
+    uint64_t chunks = 0;
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        if ((e->profiles_in_use >> p & 1) != 0) {
+            struct shape shape = profile_shape((enum profile)p, disks);
+            uint32_t columns = shape_columns(shape);
+            uint64_t each = (uint64_t)e->pool->super.geometry.chunk_blocks * shape.data *
+                            e->table.density[shape.data] / 1024;
             chunks += 3ull * columns; /* hot, cold, and one being cleaned */
+            chunks += div_round_up(e->keep_nodes[p], MAX(each, (uint64_t)1)) * columns;
             widest = MAX(widest, columns);
         }
     }
-    uint64_t dirty = div_round_up(e->limits.dirty_bytes,
-                                  (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES);
-    return chunks + 2 * widest + 3 * dirty;
-}
-
-/* Of what rows occupy, how much is data: the rest is headers and padding. In 1/1024. */
-static uint64_t row_efficiency(struct engine *e, enum profile p, uint32_t disks) {
-    const struct geometry *g = &e->pool->super.geometry;
-    struct segment fresh = {.shape = profile_shape(p, disks)};
-    uint32_t capacity = row_capacity(&e->table, &fresh, true, true);
-    uint32_t tallest =
-        MAX(g->row_blocks, (uint32_t)div_round_up(g->node_blocks + 1, fresh.shape.data));
-    uint32_t blocks = MIN(tallest * fresh.shape.data, g->chunk_blocks / 2); /* as row_capacity() */
-    blocks = MIN(blocks, capacity + 3);                                     /* the largest header */
-    uint32_t height = (uint32_t)div_round_up(blocks, fresh.shape.data);
-    uint64_t in_chunk = (uint64_t)(g->chunk_blocks / height) * capacity;
-    return in_chunk * 1024 / ((uint64_t)g->chunk_blocks * fresh.shape.data);
+    /* Metadata lies in twice the segments it needs, and may be written once more: meta_clean(). */
+    chunks += (META_SPARSE_SEGMENTS + 3ull * meta_segments(e, e->meta_blocks)) *
+              MIN(e->pool->meta_copies, disks);
+    return chunks + 2 * widest + 3 * div_round_up(e->limits.dirty_bytes, chunk_bytes(e));
 }
 
 void space_recount(struct engine *e) {
     uint64_t chunks = 0;
     uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
-    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
-        chunks += pool_member_in_sync(e->pool, m) ? e->table.chunk_count[m] : 0;
+    struct segment_room all = segment_room_all(&e->table);
+    for (uint32_t i = 0; i < all.count; i++) {
+        chunks += all.chunks[i];
     }
     for (int p = 0; p < PROFILE_COUNT; p++) {
-        uint64_t usable = segment_usable_blocks(&e->table, (enum profile)p, false);
-        usable = usable * row_efficiency(e, (enum profile)p, disks) / 1024;
+        struct segment_room room = all;
+        uint64_t usable = segment_room_take(&room, (enum profile)p, UINT64_MAX);
         e->share[p] = usable == 0 ? 0 : SHARE_ONE / usable + 1;
-        e->free_changes[p] = UINT64_MAX;
     }
+    keep_recount(e);
     uint64_t reserved = reserved_chunks(e);
-    uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 5;
+    uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 1;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
     e->limit_share = SHARE_ONE / 100 * (100 - percent);
     /* What checkpoints may need of one disk at worst, but not more than a quarter of it. */
-    uint64_t dirty_chunks =
-        e->limits.dirty_bytes / BLOCK_BYTES * 3 / 2 / e->pool->super.geometry.chunk_blocks;
+    uint64_t dirty_chunks = e->limits.dirty_bytes * 3 / 2 / chunk_bytes(e);
     e->ref_keep_free = (uint32_t)MIN(dirty_chunks + 5, chunks / disks / 4);
-}
-
-uint64_t space_free_blocks(struct engine *e, enum profile profile) {
-    if (e->free_changes[profile] != e->table.changes) {
-        e->free_blocks[profile] = segment_usable_blocks(&e->table, profile, true);
-        e->free_changes[profile] = e->table.changes;
-    }
-    return e->free_blocks[profile];
 }
 
 uint64_t space_used_share(const struct engine *e, bool with_dirty) {
@@ -102,6 +158,7 @@ uint64_t space_used_share(const struct engine *e, bool with_dirty) {
         uint64_t share = e->share[v->phys.profile];
         uint64_t dirty = v->admitted_blocks + v->dirty_blocks + v->frozen_blocks;
         used += volume_promised_blocks(v) * share;
+        used += node_blocks(e, v) * e->share[node_profile(e, (enum profile)v->phys.profile)];
         if (with_dirty && (v->phys.flags & VOLUME_FLAG_THICK) == 0) {
             used += dirty * share;
         }
@@ -127,25 +184,75 @@ static bool dirty_has_room(const struct engine *e, uint64_t bytes) {
     return dirty == 0 || dirty + bytes <= e->limits.dirty_bytes;
 }
 
-/* Free chunks hold the rows of what is dirty, the nodes it will touch, and segments for the cleaner
- * and the metadata, which is written last. */
-static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t count) {
+/* Blocks of the profile that a checkpoint has yet to write, at most. What went into rows already is
+ * counted with them as long as there is as much that did not. */
+static uint64_t unwritten_blocks(const struct engine *e, enum profile p) {
+    uint64_t blocks = 0;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        if (v->phys.profile == p) {
+            blocks += v->admitted_bytes / BLOCK_BYTES;
+            blocks += v->active.data_blocks + v->frozen.data_blocks;
+        }
+    }
+    return MIN(blocks, dirty_total_bytes(e) / BLOCK_BYTES);
+}
+
+/* Whether a checkpoint finds room for all metadata, all nodes, all that is dirty and `count` blocks
+ * of `p` more; with `cleaning`, for a segment a profile that the cleaner fills, too. */
+static bool room_holds(const struct engine *e, struct segment_room room, enum profile p,
+                       uint64_t count, bool cleaning) {
+    bool fits = segment_room_take_segments(&room, meta_profile(e), e->meta_keep);
+    for (int i = 0; i < PROFILE_COUNT && fits; i++) {
+        bool in_use = (e->profiles_in_use >> i & 1) != 0 && !SABOTAGE(reserve_sold);
+        uint64_t blocks = unwritten_blocks(e, (enum profile)i) + (i == (int)p ? count : 0);
+        blocks = in_use ? MAX(blocks + e->keep_nodes[i], (uint64_t)1) : blocks;
+        fits = segment_room_take(&room, (enum profile)i, blocks) == blocks &&
+               segment_room_take_segments(&room, (enum profile)i, in_use && cleaning);
+    }
+    return fits;
+}
+
+/* In full protection now, and somehow if all disks go that may. */
+static bool chunks_have_room(const struct engine *e, const struct volume *v, uint64_t count) {
     enum profile p = (enum profile)v->phys.profile;
-    const struct geometry *g = &e->pool->super.geometry;
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
-    uint64_t dirty = dirty_total_bytes(e) / BLOCK_BYTES + count;
-    uint64_t rows = dirty * 1024 / MAX((uint64_t)256, row_efficiency(e, p, disks));
-    uint64_t spare = 4ull * profile_shape(p, disks).data * g->chunk_blocks;
-    return space_free_blocks(e, p) >= rows + rows / 4 + spare;
+    struct segment_room room = segment_room_free(&e->table, 0), after = room;
+    uint32_t least = UINT32_MAX, chunk = e->pool->super.geometry.chunk_blocks;
+    for (uint32_t i = 0; i < room.count; i++) {
+        least = MIN(least, room.chunks[i]);
+    }
+    /* Quick where there is plenty: a segment takes no more than one chunk of each disk. */
+    uint64_t each = MAX(1u, chunk * e->table.density[1] / 1024);
+    uint64_t unwritten = dirty_total_bytes(e) / BLOCK_BYTES + count;
+    if (e->keep_segments + PROFILE_COUNT + unwritten / each <= least && room.count > 0) {
+        return true;
+    }
+    uint32_t missing = e->pool->super.member_count - pool_in_sync_count(e->pool);
+    after.lost = missing;
+    segment_room_lose(&after, segment_losses_least(&e->table, meta_profile(e)));
+    return room_holds(e, room, p, count, true) && room_holds(e, after, p, count, false);
+}
+
+bool space_is_short(const struct engine *e) {
+    return !room_holds(e, segment_room_free(&e->table, 0), PROFILE_COUNT, 0, false);
+}
+
+bool space_holds_checkpoint(const struct engine *e) {
+    struct segment_room room = segment_room_free(&e->table, 0);
+    room.lost = e->pool->super.member_count - pool_in_sync_count(e->pool);
+    return room_holds(e, room, PROFILE_COUNT, 0, false);
 }
 
 static int wait_for_checkpoint(struct engine *e) {
-    if (!e->checkpoint_fiber_gone && e->state != ENGINE_FAILED) {
+    if (!e->postponed && !e->checkpoint_fiber_gone && e->state != ENGINE_FAILED) {
         checkpoint_want(e);
         fiber_queue_wait(&e->space_waiters);
     }
     if (e->state == ENGINE_FAILED) {
         return e->failure;
+    }
+    if (e->postponed) {
+        return ERR_NO_SPACE;
     }
     return e->checkpoint_fiber_gone ? ERR_SHUTDOWN : OK; /* nobody makes room any more */
 }
@@ -169,27 +276,37 @@ static uint64_t charged_blocks(const struct engine *e) {
     return blocks;
 }
 
+bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count) {
+    return SABOTAGE(admission_off) ||
+           (promise_has_room(e, v, count) && chunks_have_room(e, v, count));
+}
+
+static bool fits_now(struct engine *e, const struct volume *v, uint64_t count,
+                     const struct charge *charge) {
+    return dirty_has_room(e, charge->bytes) && promise_has_room(e, v, charge->blocks) &&
+           chunks_have_room(e, v, count);
+}
+
 /* The head of the queue of writers: waits until its blocks fit, or certainly do not. */
 static int admit_wait(struct engine *e, struct volume *v, uint64_t block, struct charge *charge) {
     uint64_t count = charge->blocks;
     for (int idle_checkpoints = 0; idle_checkpoints < IDLE_CHECKPOINTS_MAX;) {
         bool settled = charged_blocks(e) == 0; /* nothing that a checkpoint would turn into facts */
         int err = OK;
-        if (dirty_has_room(e, charge->bytes) && promise_has_room(e, v, charge->blocks) &&
-            chunks_have_room(e, v, count)) {
-            return OK;
-        }
-        if (settled && !promise_has_room(e, v, charge->blocks)) {
-            charge->blocks = count;
+        charge->blocks = count;
+        if (!promise_has_room(e, v, count)) {
             err = read_count_unmapped(v, block, count, &charge->blocks);
-            if (err == OK && !promise_has_room(e, v, charge->blocks)) {
+            if (err == OK && settled && !promise_has_room(e, v, charge->blocks)) {
                 return ERR_NO_SPACE;
             }
-            if (err == OK && chunks_have_room(e, v, count)) {
-                return OK;
-            }
+        }
+        if (err == OK && fits_now(e, v, count, charge)) {
+            return OK;
         }
         if (err == OK) {
+            if (settled && e->full_since == e->checkpoints && !checkpoint_is_due(e)) {
+                return ERR_NO_SPACE; /* as somebody has just found out */
+            }
             idle_checkpoints += settled;
             err = wait_for_checkpoint(e);
         }
@@ -197,6 +314,7 @@ static int admit_wait(struct engine *e, struct volume *v, uint64_t block, struct
             return err;
         }
     }
+    e->full_since = e->checkpoints;
     return ERR_NO_SPACE; /* the cleaner cannot make room */
 }
 
@@ -213,6 +331,7 @@ int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t cou
     }
     if (err == OK) {
         v->admitted_blocks += charge.blocks;
+        v->admitted_bytes += charge.bytes;
         e->admitted_bytes += charge.bytes;
         *ret_charge = charge;
     }
@@ -222,10 +341,17 @@ int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t cou
     return err;
 }
 
+void space_forgive_bytes(struct volume *v, struct charge *charge) {
+    v->admitted_bytes -= charge->bytes;
+    v->engine->admitted_bytes -= charge->bytes;
+    charge->bytes = 0;
+}
+
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied) {
     ASSERT_LE(charge->blocks, v->admitted_blocks);
-    ASSERT_LE(charge->bytes, e->admitted_bytes);
+    ASSERT_LE(charge->bytes, v->admitted_bytes);
     v->admitted_blocks -= charge->blocks;
+    v->admitted_bytes -= charge->bytes;
     e->admitted_bytes -= charge->bytes;
     if (applied) {
         v->dirty_blocks += charge->blocks;

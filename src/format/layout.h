@@ -24,6 +24,11 @@ enum {
     POOL_NAME_MAX = 63,
 };
 
+/* Every counter on disk ends here (docs/FORMAT.md, "How long the counters last"): readers refuse
+ * what lies behind, writers stop before. The mount generation is the upper half of others. */
+#define COUNTER_END (1ull << 63)
+#define GENERATION_END (1ull << 31)
+
 /* Pool parameters, fixed at creation and the same on every disk. */
 struct geometry {
     uint32_t chunk_blocks; /* 4096..16384 on real pools; down to 32 in simulation */

@@ -32,6 +32,7 @@ enum phys_type { /* 'HF' + kind */
                  PHYS_DIRECTORY = 0x48460059,
                  PHYS_CATALOG = 0x48460043,
                  PHYS_WITNESS = 0x48460057,
+                 PHYS_RESERVATIONS = 0x48460056,
 };
 
 struct header_phys {

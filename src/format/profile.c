@@ -51,30 +51,31 @@ static struct shape shape_parity(uint32_t disks, uint32_t parity) {
         .copies = 1, .data = (uint8_t)(disks - parity), .parity = (uint8_t)parity};
 }
 
-struct shape profile_shape(enum profile profile, uint32_t disks) {
+struct shape profile_shape_for(enum profile profile, uint32_t disks, uint32_t losses) {
     ASSERT_LT(0, disks);
     disks = MIN(disks, (uint32_t)SEGMENT_COLUMNS_MAX);
+    losses = MIN(losses, profile_losses(profile));
     switch (profile) {
     case PROFILE_SINGLE:
-        return (struct shape){.copies = 1, .data = 1, .parity = 0};
-    case PROFILE_RAID0:
-        return (struct shape){.copies = 1, .data = (uint8_t)disks, .parity = 0};
     case PROFILE_RAID1:
-        return (struct shape){.copies = (uint8_t)MIN(disks, 2u), .data = 1, .parity = 0};
     case PROFILE_RAID1_3:
-        return (struct shape){.copies = (uint8_t)MIN(disks, 3u), .data = 1, .parity = 0};
+        return (struct shape){.copies = (uint8_t)MIN(disks, 1 + losses), .data = 1, .parity = 0};
     case PROFILE_RAID10:
-        if (disks < 2) {
-            return (struct shape){.copies = 1, .data = 1, .parity = 0};
+        if (disks >= 2 && losses > 0) {
+            return (struct shape){.copies = 2, .data = (uint8_t)(disks / 2), .parity = 0};
         }
-        return (struct shape){.copies = 2, .data = (uint8_t)(disks / 2), .parity = 0};
+        return (struct shape){.copies = 1, .data = (uint8_t)disks, .parity = 0};
+    case PROFILE_RAID0:
     case PROFILE_RAID5:
-        return shape_parity(disks, 1);
     case PROFILE_RAID6:
-        return shape_parity(disks, 2);
+        return shape_parity(disks, losses);
     case PROFILE_COUNT:
         break;
     }
     ASSERT(false);
     return (struct shape){0};
+}
+
+struct shape profile_shape(enum profile profile, uint32_t disks) {
+    return profile_shape_for(profile, disks, profile_losses(profile));
 }

@@ -37,9 +37,17 @@ HF_MUST_CHECK int profile_parse(const char *name, enum profile *ret_profile);
 uint32_t profile_losses(enum profile profile);    /* disks that may be lost: 0, 1 or 2 */
 uint32_t profile_min_disks(enum profile profile); /* to create a volume */
 
+/* Columns that may be lost. */
+static inline uint32_t shape_losses(struct shape shape) {
+    return shape.copies == 0 ? 0 : (uint32_t)shape.copies - 1 + shape.parity;
+}
+
 /* The widest shape of `profile` on `disks` disks (≤ SEGMENT_COLUMNS_MAX columns). With fewer disks
  * than the profile needs, the best that can be had (never less than one copy on one disk): the
  * caller marks such a segment degraded. disks ≥ 1. */
 struct shape profile_shape(enum profile profile, uint32_t disks);
+/* The same as if so many more columns were missing that only `losses` more can be borne: as much
+ * data on fewer disks. */
+struct shape profile_shape_for(enum profile profile, uint32_t disks, uint32_t losses);
 
 #endif

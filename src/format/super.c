@@ -21,7 +21,6 @@ enum {
 };
 
 #define DISK_BLOCKS_MOST (1ull << 40) /* 4 PiB */
-#define COUNTER_MOST (1ull << 63)
 
 static bool text_ends(const char *text, size_t bytes) {
     return memchr(text, '\0', bytes) != NULL;
@@ -175,16 +174,18 @@ static bool roots_are_good(const struct super_phys *s) {
             return false;
         }
     }
-    return direct_is_good(s, &s->roots.directory) && direct_is_good(s, &s->roots.catalog);
+    return s->roots.vba_next <= COUNTER_END && s->roots.log_generation <= s->mount_generation &&
+           s->roots.log_start < COUNTER_END && s->roots.log_acknowledged < COUNTER_END &&
+           direct_is_good(s, &s->roots.directory) && direct_is_good(s, &s->roots.catalog);
 }
 
 int super_validate(const struct super_phys *s) {
     bool good = text_ends(s->name, sizeof(s->name)) && pool_name_validate(s->name) == OK &&
                 text_ends(s->host, sizeof(s->host)) && !uuid_is_zero(&s->pool) &&
-                s->sequence >= 1 && s->sequence < COUNTER_MOST && s->config_epoch >= 1 &&
-                s->config_epoch < COUNTER_MOST && s->mount_generation < COUNTER_MOST &&
+                s->sequence >= 1 && s->sequence < COUNTER_END && s->config_epoch >= 1 &&
+                s->config_epoch < COUNTER_END && s->mount_generation < GENERATION_END &&
                 s->settled_epoch <= s->config_epoch &&
-                s->settled_generation <= s->mount_generation && s->checkpoint < COUNTER_MOST &&
+                s->settled_generation <= s->mount_generation && s->checkpoint < COUNTER_END &&
                 geometry_validate(&s->geometry) == OK && s->meta_copies >= 1 &&
                 s->meta_copies <= DIRECT_COPIES && members_are_good(s) && roots_are_good(s);
     return good ? OK : ERR_CORRUPT;
@@ -234,8 +235,8 @@ int witness_decode(const void *bytes, size_t length_bytes, const struct uuid *po
     if (witness.header.version != WITNESS_VERSION) {
         return ERR_UNSUPPORTED;
     }
-    if (!uuid_equal(&witness.pool, pool) || witness.config_epoch >= COUNTER_MOST ||
-        witness.mount_generation >= COUNTER_MOST) {
+    if (!uuid_equal(&witness.pool, pool) || witness.config_epoch >= COUNTER_END ||
+        witness.mount_generation >= GENERATION_END) {
         return ERR_CORRUPT;
     }
     *ret_witness = witness;

@@ -42,7 +42,7 @@ struct log_row {
     struct buf *buf;
     uint32_t blocks;
     struct list entries;
-    uint32_t copies_wanted, copies_pending;
+    uint32_t copies_pending;
     uint64_t done;  /* members that have this row */
     uint64_t tried; /* members that have, or had, or may get this row */
     uint64_t late;  /* members whose copy did not come back in time */
@@ -70,6 +70,7 @@ struct log {
     bool close_queued, settling, space_short;
     struct env_task close_task;
     int error;
+    int no_room; /* what those get who would have to wait for room; OK: they wait */
     struct log_counters counters;
 };
 
@@ -328,11 +329,11 @@ static bool expel_a_suspended(struct log *log, uint64_t tried) {
     return false;
 }
 
-static void entries_fail(struct log *log, struct list *entries) {
+static void entries_fail(struct list *entries, int error) {
     struct list *link;
     while ((link = list_pop(entries)) != NULL) {
         struct log_entry *e = CONTAINER_OF(link, struct log_entry, link);
-        e->result = log->error;
+        e->result = error;
         e->done = true;
         if (e->waiter != NULL) {
             fiber_wake(e->waiter);
@@ -341,7 +342,7 @@ static void entries_fail(struct log *log, struct list *entries) {
 }
 
 static uint32_t copies_wanted(const struct log *log) {
-    uint32_t wanted = MIN(log->pool->super.meta_copies, (uint32_t)LOG_COPIES_MAX);
+    uint32_t wanted = MIN(log->pool->meta_copies, (uint32_t)LOG_COPIES_MAX);
     return MAX(1u, MIN(wanted, pool_in_sync_count(log->pool)));
 }
 
@@ -376,6 +377,10 @@ static size_t row_gather_bytes(const struct log *log) {
 
 static void log_close_row(struct log *log) {
     while (log->error == OK && !list_is_empty(&log->open) && log_may_close(log)) {
+        if (log->next_lsn >= COUNTER_END) {
+            log_fail(log, ERR_LIMIT);
+            break;
+        }
         uint32_t blocks = (uint32_t)div_round_up(row_gather_bytes(log), BLOCK_BYTES);
         uint32_t copies = copies_wanted(log);
         log->space_short = !log_has_room(log, blocks, copies);
@@ -384,6 +389,11 @@ static void log_close_row(struct log *log) {
         }
         if (log->space_short) {
             log->counters.waits_for_space++;
+            if (log->no_room != OK) {
+                entries_fail(&log->open, log->no_room);
+                log->open_bytes = 0;
+                return;
+            }
             log->options.want_checkpoint(log->options.owner);
             return; /* log_trim() comes back here */
         }
@@ -396,7 +406,6 @@ static void log_close_row(struct log *log) {
         size_t bytes = row_gather(log, &row->entries);
         row->lsn = log->next_lsn++;
         row->blocks = blocks;
-        row->copies_wanted = copies;
         row->buf = buf_new((size_t)blocks * BLOCK_BYTES);
         row_fill(row, bytes);
         list_append(&log->rows, &row->link);
@@ -410,15 +419,11 @@ static void log_close_row(struct log *log) {
         }
     }
     if (log->error != OK) {
-        entries_fail(log, &log->open);
+        entries_fail(&log->open, log->error);
     }
 }
 
 /* ---- completion ---- */
-
-static uint32_t row_wanted(const struct log_row *row) {
-    return MIN(row->copies_wanted, MAX(1u, pool_in_sync_count(row->log->pool)));
-}
 
 /* Copies on members that are still in sync: those of a disk that was expelled meanwhile are of no
  * use to a replay (invariant 1). */
@@ -456,12 +461,15 @@ static bool row_expel_late(struct log_row *row) {
 static void row_pursue(struct log_row *row) {
     struct log *log = row->log;
     row->durable = false;
-    while (copies_done(row) + row->copies_pending < row_wanted(row)) {
+    while (copies_done(row) + row->copies_pending < copies_wanted(log)) {
         uint32_t other = ring_choose(log, row->tried, row->blocks);
         if (other != POOL_DISKS_MAX) {
             row_send(row, other);
         } else if (expel_a_suspended(log, row->tried)) {
             continue;
+        } else if (row_has_candidates(row) && log->no_room != OK) {
+            log_fail(log, log->no_room);
+            return;
         } else if (row_has_candidates(row)) {
             log->options.want_checkpoint(log->options.owner); /* log_trim() comes back here */
             return;
@@ -470,8 +478,8 @@ static void row_pursue(struct log_row *row) {
         }
     }
     uint32_t done = copies_done(row);
-    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= row_wanted(row);
-    row->durable = done >= row_wanted(row) || short_ack;
+    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= copies_wanted(log);
+    row->durable = done >= copies_wanted(log) || short_ack;
     if (!row->durable && row->copies_pending == 0) { /* nowhere left to write it */
         log_fail(log, ERR_IO);
     }
@@ -577,9 +585,7 @@ static void log_commit(struct log *log) {
     }
 }
 
-/* A lost member may have been the last copy a row waited for. */
-void log_member_lost(struct log *log, uint32_t member) {
-    (void)member;
+void log_reconsider(struct log *log) {
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
         row_pursue(row); /* also if it was durable, and waits for its turn */
@@ -596,15 +602,20 @@ void log_fail(struct log *log, int error) {
         return;
     }
     log->error = error;
-    entries_fail(log, &log->open);
+    entries_fail(&log->open, error);
     LIST_FOR_EACH_SAFE(link, &log->rows) {
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);
-        entries_fail(log, &row->entries);
+        entries_fail(&row->entries, error);
         list_remove(&row->link);
         log->row_count--;
         row_free_if_over(row);
     }
     log->options.want_checkpoint(log->options.owner);
+}
+
+void log_no_room(struct log *log, int error) {
+    log->no_room = error;
+    log_reconsider(log);
 }
 
 int log_error(const struct log *log) {

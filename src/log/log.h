@@ -115,15 +115,17 @@ struct log_counters {
     uint64_t rows, bytes, entries, wraps, late_copies, failed_copies, waits_for_space;
 };
 const struct log_counters *log_counters(const struct log *log);
-/* A member was expelled. */
-void log_member_lost(struct log *log, uint32_t member);
-/* After the number of copies changed nothing need be done: it is read from the pool for each row.
- */
+/* A member was expelled (it may have been the last one that a row waited for), or the pool's
+ * number of copies was raised: rows that are not committed yet get as many. */
+void log_reconsider(struct log *log);
 
 /* Everything appended later fails with `error`. The log does this by itself, too, when rows cannot
  * be made durable any more; the owner is told by want_checkpoint(). */
 void log_fail(struct log *log, int error);
 int log_error(const struct log *log); /* OK: it has not failed */
+/* There will be no more checkpoints: whoever waits for room on the rings, now or later, gets
+ * `error`. What has room goes on. */
+void log_no_room(struct log *log, int error);
 
 /* ---- replay ---- */
 

@@ -49,6 +49,7 @@ int log_row_validate(const void *bytes, size_t room_bytes, const struct uuid *po
         return ERR_FOREIGN;
     }
     if (h->blocks != div_round_up(h->header.length_bytes, BLOCK_BYTES) ||
+        h->generation >= GENERATION_END || h->lsn >= COUNTER_END ||
         h->lsn >> 32 < h->generation) { /* above it after 2^32 rows of one mount */
         return ERR_CORRUPT;
     }

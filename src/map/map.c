@@ -11,6 +11,12 @@
 
 enum { BUCKETS_LEAST = 64 };
 
+struct map_dying {
+    struct list link;
+    struct map_run *run;
+    uint64_t bits[4];
+};
+
 static uint64_t hash(uint64_t number) {
     number *= 0x9e3779b97f4a7c15u;
     return number ^ number >> 32;
@@ -20,9 +26,12 @@ void map_init(struct map *map, struct segment_table *table) {
     *map = (struct map){.table = table, .bucket_count = BUCKETS_LEAST};
     map->buckets = MEM_NEW_ARRAY(struct map_run *, map->bucket_count);
     list_init(&map->dirty);
+    list_init(&map->dying);
 }
 
 void map_done(struct map *map) {
+    while (map_free_never(map)) {
+    }
     for (uint64_t i = 0; i < map->bucket_count; i++) {
         mem_free(map->buckets[i]);
     }
@@ -173,6 +182,49 @@ void map_clear_live(struct map *map, uint64_t vba) {
     live_add(map, run, -1);
 }
 
+void map_free_later(struct map *map, uint64_t vba) {
+    struct map_run *run = map_find(map, vba >> RUN_SHIFT);
+    uint32_t bit = vba % RUN_BLOCKS;
+    INVARIANT(10, run != NULL && bit_get(run->live, bit));
+    if (run->dying == NULL) {
+        run->dying = MEM_NEW(struct map_dying);
+        run->dying->run = run;
+        list_append(&map->dying, &run->dying->link);
+    }
+    INVARIANT(10, !bit_get(run->dying->bits, bit));
+    run->dying->bits[bit / 64] |= 1ull << (bit % 64);
+}
+
+static struct map_dying *dying_pop(struct map *map) {
+    struct list *link = list_pop(&map->dying);
+    if (link == NULL) {
+        return NULL;
+    }
+    struct map_dying *dying = CONTAINER_OF(link, struct map_dying, link);
+    dying->run->dying = NULL;
+    return dying;
+}
+
+bool map_free_now(struct map *map) {
+    struct map_dying *dying = dying_pop(map);
+    if (dying == NULL) {
+        return false;
+    }
+    for (int w = 0; w < 4; w++) {
+        INVARIANT(10, (dying->bits[w] & ~dying->run->live[w]) == 0);
+        dying->run->live[w] &= ~dying->bits[w];
+    }
+    live_add(map, dying->run, -(int)bits_count(dying->bits));
+    mem_free(dying);
+    return true;
+}
+
+bool map_free_never(struct map *map) {
+    struct map_dying *dying = dying_pop(map);
+    mem_free(dying);
+    return dying != NULL;
+}
+
 void map_move(struct map *map, struct map_run *run, const uint64_t moved[4],
               struct segment *segment, uint32_t offset, uint32_t height, uint32_t index) {
     run->segment->live_blocks -= run->live_count;
@@ -215,7 +267,7 @@ void map_value_encode(const struct map_run *run, struct map_value_phys *ret_valu
 int map_load(struct map *map, uint64_t number, const struct map_value_phys *value) {
     struct segment *s = segment_get(map->table, value->segment);
     uint32_t present = bits_count(value->present);
-    if (s == NULL || s->kind != SEGMENT_DATA || number >> (64 - RUN_SHIFT) != 0 ||
+    if (s == NULL || s->kind != SEGMENT_DATA || number >= COUNTER_END >> RUN_SHIFT ||
         value->height == 0 || !range_is_within(value->offset, value->height, s->used_blocks) ||
         !range_is_within(value->index, present, (uint64_t)value->height * s->shape.data) ||
         bits_count(value->live) == 0 || map_find(map, number) != NULL) {

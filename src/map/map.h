@@ -36,6 +36,7 @@ struct map_run {
     uint16_t height, index;
     uint16_t live_count;
     bool in_tree;
+    struct map_dying *dying; /* which live bits a merge under way will clear; NULL: none */
     uint64_t present[4], live[4];
 };
 
@@ -47,6 +48,7 @@ struct map {
     struct list dirty;
     uint64_t dirty_count;
     uint64_t live_blocks;
+    struct list dying;
 };
 
 void map_init(struct map *map, struct segment_table *table);
@@ -66,6 +68,12 @@ struct map_run *map_find(const struct map *map, uint64_t number);
  */
 void map_set_live(struct map *map, uint64_t vba);
 void map_clear_live(struct map *map, uint64_t vba);
+
+/* Clearing many live bits, all or none: marks one to be cleared; clears, or forgets, those of one
+ * run, false when there is no more. A bit is marked once, and not cleared meanwhile. */
+void map_free_later(struct map *map, uint64_t vba);
+bool map_free_now(struct map *map);
+bool map_free_never(struct map *map);
 
 /* The cleaner: what is live of the run is now at (segment, offset, height, index); present = live
  * as given in `moved` (a bit cleared from live since then stays present). */

@@ -233,7 +233,9 @@ static uint32_t collect(struct probe *const *probes, uint32_t count, const struc
 static int refuse_clones(struct probe *const *probes, uint32_t count, struct errmsg *reterr) {
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t j = 0; j < i; j++) {
-            if (uuid_equal(&probes[i]->label.disk, &probes[j]->label.disk)) {
+            /* (Of two paths to one disk one is busy: we hold it by the other.) */
+            if (uuid_equal(&probes[i]->label.disk, &probes[j]->label.disk) && !probes[i]->busy &&
+                !probes[j]->busy) {
                 return errmsg_set(reterr, ERR_FOREIGN,
                                   "pool %s: %s and %s are the same disk twice (a clone, or two "
                                   "paths to one disk); leave one of them out",
@@ -298,11 +300,34 @@ static int refuse_two_sides(const struct candidate *candidates, uint32_t found,
 
 /* ---- the choice ---- */
 
-static void explain_member(const struct super_phys *s, uint32_t member, struct probe *const *probes,
-                           uint32_t count, char *ret_why) {
+/* Who the disks are that were looked at (`all`, and those of this pool among them), to tell why. */
+struct looked {
+    struct probe *const *probes;
+    uint32_t count;
+    const struct probe *all;
+    uint32_t all_count;
+};
+
+static void explain_absent(const struct member_phys *m, const struct looked *looked,
+                           char *ret_why) {
+    for (uint32_t i = 0; i < looked->all_count; i++) {
+        const struct probe *p = &looked->all[i];
+        bool unread = !p->labelled && p->problem.code != OK && p->problem.code != ERR_NOT_FOUND &&
+                      p->problem.code != ERR_FOREIGN; /* a disk of something else lies there now */
+        if (unread && strcmp(p->path, m->path_hint) == 0) {
+            text_add(ret_why, WHY_BYTES, "%s", p->problem.text);
+            return;
+        }
+    }
+    text_add(ret_why, WHY_BYTES, "not found; last seen as %s",
+             m->path_hint[0] != '\0' ? m->path_hint : "(unknown)");
+}
+
+static void explain_member(const struct super_phys *s, uint32_t member, const struct looked *looked,
+                           char *ret_why) {
     const struct member_phys *m = &s->members[member];
-    for (uint32_t i = 0; i < count; i++) {
-        const struct probe *p = probes[i];
+    for (uint32_t i = 0; i < looked->count; i++) {
+        const struct probe *p = looked->probes[i];
         if (!uuid_equal(&p->label.disk, &m->disk)) {
             continue;
         }
@@ -324,12 +349,11 @@ static void explain_member(const struct super_phys *s, uint32_t member, struct p
         }
         return;
     }
-    text_add(ret_why, WHY_BYTES, "not found; last seen as %s",
-             m->path_hint[0] != '\0' ? m->path_hint : "(unknown)");
+    explain_absent(m, looked, ret_why);
 }
 
 static void fill_choice(const struct candidate *best, struct probe **probes, uint32_t count,
-                        struct choice *choice) {
+                        const struct looked *looked, struct choice *choice) {
     const struct super_phys *s = best->super;
     choice->super = s;
     choice->current = best->current;
@@ -350,7 +374,7 @@ static void fill_choice(const struct candidate *best, struct probe **probes, uin
     }
     for (uint32_t m = 0; m < s->member_count; m++) {
         if (s->members[m].state != MEMBER_NONE && choice->voters[m] == NULL) {
-            explain_member(s, m, probes, count, choice->why[m]);
+            explain_member(s, m, looked, choice->why[m]);
         }
     }
 }
@@ -473,7 +497,8 @@ static int choose_among(struct env *env, struct probe **probes, uint32_t count,
     uint32_t found = collect(probes, count, &witness, candidates);
     int error = OK;
     if (found != 0) {
-        fill_choice(&candidates[0], probes, count, choice);
+        const struct looked looked = {probes, count, all, all_count};
+        fill_choice(&candidates[0], probes, count, &looked, choice);
     }
     if ((error = refuse_clones(probes, count, reterr)) == OK &&
         (error = refuse_newer_versions(probes, count, options, reterr)) == OK) {

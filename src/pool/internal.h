@@ -21,6 +21,7 @@ struct probe {
     char *path;
     struct disk *disk;     /* NULL: could not be opened */
     struct errmsg problem; /* code OK: a disk of some pool that can be used */
+    bool busy;             /* somebody else holds it: only its label was looked at */
     bool labelled;         /* `label` is valid */
     struct label_phys label;
     enum copy_state label_copies[2];
@@ -33,6 +34,9 @@ struct probe {
  * once. What is wrong with a path is in its `problem`. Fiber. */
 struct probe *probe_paths(struct env *env, const char *const *paths, uint32_t count,
                           const struct disk_options *options, bool read_only);
+/* Tries those that were busy once more. Fiber. */
+void probe_again(struct env *env, struct probe *probes, uint32_t count,
+                 const struct disk_options *options, bool read_only);
 void probes_free(struct probe *probes, uint32_t count);
 
 /* The size a disk is used with: rounded down, so that a slightly smaller spare fits. */

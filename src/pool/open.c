@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MPL-2.0
-/* From paths to an open pool, and the list of what could be opened. */
+/* From paths to an open pool, and the list of what could be opened.
+ *
+ * A disk that somebody else holds (a `check` that scans, udev, another service) is not absent: to
+ * open the pool without it would shut it out for good. So an open waits a while for such disks, and
+ * then refuses. Labels are read of busy disks too, so that only those of this pool matter. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/math.h"
 #include "base/mem.h"
 #include "pool/internal.h"
+
+#define BUSY_PATIENCE_NS (5 * NS_PER_S)
+#define BUSY_PAUSE_NS (100 * (uint64_t)NS_PER_MS)
 
 /* ---- which pool ---- */
 
@@ -76,6 +83,7 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     struct pool_private *p = MEM_NEW(struct pool_private);
     pool->env = env;
     pool->super = *choice->super;
+    pool->meta_copies = choice->super->meta_copies;
     pool->read_only = read_only;
     pool->private_state = p;
     p->pool = pool;
@@ -108,6 +116,48 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     return pool;
 }
 
+/* Names the busy disks that the pool would go on without; false: there are none. */
+static bool lacks_busy(const struct probe *probes, uint32_t count, const struct uuid *pool,
+                       const struct choice *choice, char *ret_names, size_t room) {
+    const struct super_phys *s = choice->super;
+    size_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct label_phys *label = &probes[i].label;
+        if (!probes[i].busy || !probes[i].labelled || !uuid_equal(&label->pool, pool)) {
+            continue;
+        }
+        bool lacks = s == NULL || (label->member < s->member_count &&
+                                   s->members[label->member].state == MEMBER_IN_SYNC &&
+                                   uuid_equal(&s->members[label->member].disk, &label->disk) &&
+                                   choice->voters[label->member] == NULL);
+        if (lacks && used < room) {
+            used += (size_t)snprintf(ret_names + used, room - used, "%s%s (disk %" PRIu32 " of %s)",
+                                     used == 0 ? "" : ", ", probes[i].path, label->member,
+                                     label->pool_name);
+        }
+    }
+    return used > 0;
+}
+
+/* choose(), and whether it should be asked again in a while because disks are busy. */
+static int choose_all(struct env *env, struct probe *probes, uint32_t count,
+                      const struct choose_options *options, struct choice *ret_choice,
+                      bool *ret_busy, struct errmsg *reterr) {
+    char names[256];
+    struct errmsg message = {0};
+    *ret_choice = (struct choice){0};
+    int error = choose(env, probes, count, options, ret_choice, &message);
+    *ret_busy = lacks_busy(probes, count, &options->pool, ret_choice, names, sizeof(names));
+    if (*ret_busy && (!options->force_quorum || ret_choice->super == NULL)) {
+        return errmsg_set(reterr, ERR_BUSY,
+                          "in use by another program, a mount or an array: %s. End that and try "
+                          "again; opened without what is in use, the pool would leave it behind "
+                          "for good (--force-quorum does that)",
+                          names);
+    }
+    return error == OK ? OK : errmsg_set(reterr, error, "%s", message.text);
+}
+
 int pool_open(struct env *env, const struct pool_open_options *options, struct pool **ret_pool,
               struct errmsg *reterr) {
     char host[HOST_BYTES];
@@ -119,9 +169,21 @@ int pool_open(struct env *env, const struct pool_open_options *options, struct p
     struct probe *probes =
         probe_paths(env, options->paths, options->path_count, &options->disk, options->read_only);
     struct choice *choice = MEM_NEW(struct choice);
+    uint64_t until = env_now_ns(env) + BUSY_PATIENCE_NS;
     int error = find_pool(probes, options->path_count, options->name, &choose_options.pool, reterr);
-    if (error == OK) {
-        error = choose(env, probes, options->path_count, &choose_options, choice, reterr);
+    for (bool busy = error == OK; busy;) {
+        struct errmsg message = {0};
+        error =
+            choose_all(env, probes, options->path_count, &choose_options, choice, &busy, &message);
+        if (busy && env_now_ns(env) < until) {
+            fiber_sleep_until(env_now_ns(env) + BUSY_PAUSE_NS);
+            probe_again(env, probes, options->path_count, &options->disk, options->read_only);
+            continue;
+        }
+        busy = false;
+        if (error != OK) {
+            (void)errmsg_set(reterr, error, "%s", message.text);
+        }
     }
     if (error == OK) {
         *ret_pool = pool_new(env, choice, host, options->read_only);
@@ -138,7 +200,8 @@ static void describe(struct env *env, struct probe *probes, uint32_t count, cons
     struct choose_options options = {.pool = *pool, .host = host};
     struct choice *choice = MEM_NEW(struct choice);
     struct errmsg problem = {0};
-    int error = choose(env, probes, count, &options, choice, &problem);
+    bool busy;
+    int error = choose_all(env, probes, count, &options, choice, &busy, &problem);
     found->uuid = *pool;
     if (error != OK) {
         (void)snprintf(found->problem, sizeof(found->problem), "%.255s", problem.text);
@@ -177,7 +240,7 @@ int pool_scan(struct env *env, const char *const *paths, uint32_t path_count,
     uint32_t pools = 0;
     for (uint32_t i = 0; i < path_count; i++) {
         const struct label_phys *label = &probes[i].label;
-        if (!probes[i].labelled) {
+        if (!probes[i].labelled || probes[i].busy) { /* with all disks in use it is no offer */
             continue;
         }
         uint32_t j = 0;

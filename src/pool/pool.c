@@ -134,6 +134,9 @@ static void mark_expelled(struct pool *pool, uint32_t member, const char *why) {
     struct pool_private *p = pool->private_state;
     pool->super.members[member].state = MEMBER_MISSING;
     (void)snprintf(pool->why[member], sizeof(pool->why[member]), "%s", why);
+    if (pool->disks[member] != NULL) {
+        disk_abandon(pool->disks[member]); /* who waits for it waits no longer than for the first */
+    }
     p->expel_asked++;
     p->notify_members |= 1ull << member;
     if (!p->notify_queued) {
@@ -282,7 +285,7 @@ static struct super_phys *super_begin(struct pool *pool) {
 }
 
 int pool_commit(struct pool *pool, const struct roots_phys *roots, const uint64_t *ring_tails,
-                uint64_t flags) {
+                uint64_t flags, uint32_t meta_copies) {
     struct pool_private *p = pool->private_state;
     fiber_lock_take(&p->lock);
     ASSERT(p->taken);
@@ -291,26 +294,11 @@ int pool_commit(struct pool *pool, const struct roots_phys *roots, const uint64_
         struct super_phys *next = super_begin(pool);
         next->roots = *roots;
         next->flags = flags;
+        next->meta_copies = meta_copies;
         next->checkpoint++;
         for (uint32_t m = 0; ring_tails != NULL && m < next->member_count; m++) {
             next->members[m].ring_tail = ring_tails[m];
         }
-        error = super_write(pool);
-    }
-    fiber_lock_release(&p->lock);
-    return error;
-}
-
-int pool_set_meta_copies(struct pool *pool, uint32_t copies) {
-    struct pool_private *p = pool->private_state;
-    if (copies < 1 || copies > DIRECT_COPIES) {
-        return ERR_RANGE;
-    }
-    fiber_lock_take(&p->lock);
-    ASSERT(p->taken);
-    int error = ERR_QUORUM;
-    if (!p->failed) {
-        super_begin(pool)->meta_copies = copies;
         error = super_write(pool);
     }
     fiber_lock_release(&p->lock);
@@ -464,10 +452,36 @@ static void close_informed(struct pool_private *p) {
     p->informed = 0;
 }
 
+/* Nothing is written near the end of a counter. A mount may write as many superblocks as it likes:
+ * half of what there is to count is left for it. */
+static int refuse_last_counters(const struct pool *pool, struct errmsg *reterr) {
+    const struct pool_private *p = pool->private_state;
+    const struct super_phys *s = &pool->super;
+    if (MAX(s->mount_generation, p->generation_floor) + 1 >= GENERATION_END) {
+        return errmsg_set(reterr, ERR_LIMIT,
+                          "pool %s has been imported 2147483647 times, as often as a pool can be: "
+                          "it can be checked, but not imported any more",
+                          s->name);
+    }
+    uint64_t epoch = MAX(s->config_epoch, p->epoch_floor);
+    uint64_t count = MAX(s->sequence, s->checkpoint);
+    if (MAX(epoch, count) >= COUNTER_END / 2) {
+        return errmsg_set(reterr, ERR_LIMIT,
+                          "pool %s has counted its superblocks to the end: it can be checked, but "
+                          "not imported any more",
+                          s->name);
+    }
+    return OK;
+}
+
 int pool_take(struct pool *pool, struct errmsg *reterr) {
     struct pool_private *p = pool->private_state;
     ASSERT(!pool->read_only && !p->taken);
-    int error = host_ensure(pool->env, p->host);
+    int error = refuse_last_counters(pool, reterr);
+    if (error != OK) {
+        return error;
+    }
+    error = host_ensure(pool->env, p->host);
     if (error != OK) {
         return errmsg_set(reterr, error,
                           "pool %s: this host cannot keep its state (%s); check its state folder",

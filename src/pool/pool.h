@@ -38,7 +38,9 @@ struct pool_options {         /* for creation */
 
 struct pool {
     struct env *env;
-    struct super_phys super;            /* as last made durable */
+    struct super_phys super; /* as last made durable */
+    uint32_t meta_copies;    /* that metadata and log rows get from now on; the engine may raise it.
+                                All of them have `super.meta_copies` */
     uint64_t blocks[POOL_DISKS_MAX];    /* size in use */
     struct disk *disks[POOL_DISKS_MAX]; /* by member; NULL: missing */
     bool read_only;
@@ -67,9 +69,11 @@ struct pool_open_options {
 };
 
 /* Opens disks, validates labels and superblocks, picks the newest under quorum. Writes nothing.
- * Fiber. ERR_NOT_FOUND, ERR_QUORUM (names the missing disks and offers --force-quorum), ERR_STALE,
- * ERR_FOREIGN, ERR_UNSUPPORTED (an unknown incompatible feature), ERR_BUSY (used by another host),
- * ERR_DATA_LOSS. Two disks with the same uuid (a clone) are refused, both named. */
+ * Waits up to 5 s for disks of the pool that somebody else holds; they are never taken for absent
+ * (unless force_quorum). Fiber. ERR_NOT_FOUND, ERR_QUORUM (names the missing disks and offers
+ * --force-quorum), ERR_STALE, ERR_FOREIGN, ERR_UNSUPPORTED (an unknown incompatible feature),
+ * ERR_BUSY (disks in use, or the pool used by another host), ERR_DATA_LOSS. Two disks with the same
+ * uuid (a clone) are refused, both named. */
 HF_MUST_CHECK int pool_open(struct env *env, const struct pool_open_options *options,
                             struct pool **ret_pool, struct errmsg *reterr);
 
@@ -97,13 +101,11 @@ HF_MUST_CHECK int pool_take(struct pool *pool, struct errmsg *reterr);
 /* Makes `roots` (and everything else in `super`) durable as checkpoint + 1 on all in-sync members;
  * a member that fails is expelled and the superblock written again without it. Returns OK only when
  * the new superblock is durable on every member that is still in sync. Serialised with all other
- * superblock writes. Flushing data beforehand is the caller's. `flags` are SUPER_FLAG_…. Fiber. */
+ * superblock writes. Flushing data beforehand is the caller's. `flags` are SUPER_FLAG_…;
+ * `meta_copies` is what all that the roots refer to has, the log from their start on included. As
+ * many members less one may be absent when the pool is opened (or be lost at once). Fiber. */
 HF_MUST_CHECK int pool_commit(struct pool *pool, const struct roots_phys *roots,
-                              const uint64_t *ring_tails, uint64_t flags);
-
-/* Raises the number of copies of metadata (before a stronger volume is created): durable with the
- * next superblock, which it writes. Fiber. */
-HF_MUST_CHECK int pool_set_meta_copies(struct pool *pool, uint32_t copies);
+                              const uint64_t *ring_tails, uint64_t flags, uint32_t meta_copies);
 
 /* Declares a member lost: at once no longer in sync; the new configuration is made durable in the
  * background. Safe to call twice. Any fiber or callback of the engine thread. */

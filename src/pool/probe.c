@@ -213,6 +213,7 @@ static bool find_window(struct probe *p, struct gpt_window *ret_window) {
     return found;
 }
 
+/* The disk, or the partition of it that is ours. */
 static int open_path(struct env *env, struct probe *p, const struct disk_options *options) {
     int error = disk_open(env, p->path, options, &p->disk, &p->problem);
     if (error != OK) {
@@ -239,19 +240,47 @@ struct probe_job {
     struct fiber_group *group;
 };
 
+/* Who holds it may be reading it just now, or be another service. Whether it is a disk of a pool
+ * that somebody wants to open can be seen all the same. */
+static void look_at_busy(struct env *env, struct probe *p, const struct disk_options *options,
+                         struct buf *buf) {
+    struct disk_options look = *options;
+    look.env.exclusive = false;
+    look.env.read_only = true;
+    p->busy = true;
+    if (open_path(env, p, &look) == OK) { /* `problem` stays what it is: the first one counts */
+        read_labels(p, buf);
+        disk_close(p->disk);
+        p->disk = NULL;
+    }
+}
+
 static void probe_fiber(void *arg) {
     struct probe_job *job = arg;
     struct probe *p = job->probe;
-    if (open_path(job->env, p, &job->options) == OK) {
-        struct buf *buf = buf_new(SUPER_BYTES);
+    struct buf *buf = buf_new(SUPER_BYTES);
+    int error = open_path(job->env, p, &job->options);
+    if (error == OK) {
         read_labels(p, buf);
         if (p->problem.code == OK) {
             read_slots(p, buf);
         }
-        buf_unref(buf);
+    } else if (error == ERR_BUSY) {
+        look_at_busy(job->env, p, &job->options, buf);
     }
+    buf_unref(buf);
     fiber_group_done(job->group, OK);
     mem_free(job);
+}
+
+static void probe_start(struct env *env, struct probe *p, const struct disk_options *options,
+                        bool read_only, struct fiber_group *group) {
+    struct probe_job *job = MEM_NEW(struct probe_job);
+    *job = (struct probe_job){.env = env, .probe = p, .options = *options, .group = group};
+    job->options.env.exclusive = true;
+    job->options.env.read_only = read_only;
+    fiber_group_add(group);
+    fiber_start(env, probe_fiber, job);
 }
 
 struct probe *probe_paths(struct env *env, const char *const *paths, uint32_t count,
@@ -260,17 +289,24 @@ struct probe *probe_paths(struct env *env, const char *const *paths, uint32_t co
     struct fiber_group group = FIBER_GROUP_INIT;
     for (uint32_t i = 0; i < count; i++) {
         probes[i].path = mem_strdup(paths[i]);
-        struct probe_job *job = MEM_NEW(struct probe_job);
-        *job = (struct probe_job){
-            .env = env, .probe = &probes[i], .options = *options, .group = &group};
-        job->options.env.exclusive = true;
-        job->options.env.read_only = read_only;
-        fiber_group_add(&group);
-        fiber_start(env, probe_fiber, job);
+        probe_start(env, &probes[i], options, read_only, &group);
     }
     int ignored = fiber_group_wait(&group); /* each probe has its own problem */
     (void)ignored;
     return probes;
+}
+
+void probe_again(struct env *env, struct probe *probes, uint32_t count,
+                 const struct disk_options *options, bool read_only) {
+    struct fiber_group group = FIBER_GROUP_INIT;
+    for (uint32_t i = 0; i < count; i++) {
+        if (probes[i].busy) {
+            probes[i] = (struct probe){.path = probes[i].path}; /* it has no disk, no superblock */
+            probe_start(env, &probes[i], options, read_only, &group);
+        }
+    }
+    int ignored = fiber_group_wait(&group);
+    (void)ignored;
 }
 
 void probes_free(struct probe *probes, uint32_t count) {

@@ -310,6 +310,50 @@ static void write_same_start(struct scsi_task *task) {
     task->step(task);
 }
 
+/* ORWRITE (SBC-3 §5.7). Read, OR, write: the write is a comparison with what was read, so that
+ * nobody's write in between is lost; if there was one, it begins again. The scratch holds what was
+ * read and, behind it, what it becomes. */
+enum { OR_BYTES = 64 << 10, OR_ATTEMPTS_MAX = 1000 };
+
+static void or_write_step(struct scsi_task *task);
+
+static void or_read(struct scsi_task *task) {
+    uint64_t bytes = MIN(task->end_bytes - task->cursor_bytes, (uint64_t)OR_BYTES);
+    scsi_volume_submit(task, VOLUME_READ, task->cursor_bytes, bytes, task->scratch->data, bytes);
+}
+
+static void or_write_step(struct scsi_task *task) {
+    uint64_t bytes = task->request.length_bytes;
+    if (task->request.status != OK && task->request.status != ERR_MISCOMPARE) {
+        scsi_fail_error(task, task->request.status);
+        scsi_task_end(task);
+        return;
+    }
+    if (task->request.op == VOLUME_READ) {
+        uint8_t *was = task->scratch->data, *becomes = was + bytes;
+        const uint8_t *sent = task->data_out + (task->cursor_bytes - task->start_bytes);
+        for (uint64_t i = 0; i < bytes; i++) {
+            becomes[i] = was[i] | sent[i];
+        }
+        scsi_volume_submit(task, VOLUME_COMPARE_AND_WRITE, task->cursor_bytes, bytes, was,
+                           2 * bytes);
+        return;
+    }
+    if (task->request.status == OK) {
+        task->cursor_bytes += bytes;
+        task->descriptor = 0;
+    } else if (++task->descriptor == OR_ATTEMPTS_MAX) {
+        scsi_fail_status(task, SCSI_BUSY);
+        task->end_bytes = task->cursor_bytes;
+    }
+    if (task->cursor_bytes == task->end_bytes) {
+        count_transfer(task);
+        scsi_task_end(task);
+        return;
+    }
+    or_read(task);
+}
+
 /* ---- starts ---- */
 
 /* What an initiator that expects to move less than the command wants has given us: whole blocks of
@@ -356,6 +400,18 @@ void medium_run(struct scsi_task *task) {
         ASSERT(false);
     }
     task->step(task);
+}
+
+void or_write_run(struct scsi_task *task) {
+    cut_to_expected(task);
+    if (task->end_bytes == task->start_bytes) {
+        scsi_task_end(task);
+        return;
+    }
+    task->scratch = mem_pages_new(2 * (size_t)OR_BYTES);
+    task->takes_errors = true;
+    task->step = or_write_step;
+    or_read(task);
 }
 
 static void flushed_step(struct scsi_task *task) {

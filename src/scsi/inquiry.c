@@ -20,6 +20,7 @@ enum {
     PAGE_SERIAL = 0x80,
     PAGE_DESIGNATORS = 0x83,
     PAGE_EXTENDED = 0x86,
+    PAGE_COPIES = 0x8f,
     PAGE_BLOCK_LIMITS = 0xb0,
     PAGE_BLOCK_CHARACTERISTICS = 0xb1,
     PAGE_PROVISIONING = 0xb2,
@@ -77,16 +78,20 @@ static uint32_t put_name(uint8_t *bytes, uint8_t about, const char *name) {
                           (uint32_t)round_up(length + 1, 4));
 }
 
+void scsi_lun_naa(const struct scsi_lun *lun, uint8_t ret_naa[SCSI_NAA_BYTES]) {
+    const uint8_t *uuid = lun->info.uuid.bytes;
+    put_be64(ret_naa, 6ull << 60 | (uint64_t)OUI << 36 | (uint64_t)get_be32(uuid) << 4 |
+                          (uint64_t)(uuid[4] >> 4));
+    memcpy(ret_naa + 8, uuid + 8, 8);
+}
+
 static uint32_t page_designators(const struct scsi_task *task, uint8_t *page) {
     const struct scsi_lun *lun = task->lun;
     const struct scsi_port *port = &task->nexus->port;
     uint32_t length = 4;
 
-    uint8_t naa[16];
-    const uint8_t *uuid = lun->info.uuid.bytes;
-    put_be64(naa, 6ull << 60 | (uint64_t)OUI << 36 | (uint64_t)get_be32(uuid) << 4 |
-                      (uint64_t)(uuid[4] >> 4));
-    memcpy(naa + 8, uuid + 8, 8);
+    uint8_t naa[SCSI_NAA_BYTES];
+    scsi_lun_naa(lun, naa);
     length += put_designator(page + length, CODE_BINARY, ABOUT_UNIT | TYPE_NAA, naa, sizeof(naa));
 
     uint8_t vendor[8 + UUID_TEXT_BYTES];
@@ -128,6 +133,11 @@ static uint32_t page_extended(const struct scsi_task *task, uint8_t *page) {
     return 64;
 }
 
+static uint32_t page_copies(const struct scsi_task *task, uint8_t *page) {
+    (void)task;
+    return 4 + copy_page(page + 4);
+}
+
 static uint32_t page_block_limits(const struct scsi_task *task, uint8_t *page) {
     const struct scsi_lun *lun = task->lun;
     uint32_t shift = lun->block_shift;
@@ -151,6 +161,7 @@ static uint32_t page_block_characteristics(const struct scsi_task *task, uint8_t
 }
 
 static uint32_t page_provisioning(const struct scsi_task *task, uint8_t *page) {
+    page[4] = (uint8_t)(task->lun->info.thick ? 0 : provisioning_exponent(task->lun));
     page[5] = 0x80 | 0x40 | 0x20 | 0x04;           /* LBPU, LBPWS, LBPWS10, LBPRZ */
     page[6] = task->lun->info.thick ? 0x01 : 0x02; /* resource or thin provisioned */
     return 8;
@@ -164,6 +175,7 @@ static const struct {
     {PAGE_SERIAL, page_serial},
     {PAGE_DESIGNATORS, page_designators},
     {PAGE_EXTENDED, page_extended},
+    {PAGE_COPIES, page_copies},
     {PAGE_BLOCK_LIMITS, page_block_limits},
     {PAGE_BLOCK_CHARACTERISTICS, page_block_characteristics},
     {PAGE_PROVISIONING, page_provisioning},
@@ -190,7 +202,8 @@ static uint32_t standard_data(const struct scsi_task *task, uint8_t *bytes) {
     bytes[2] = 0x06;                            /* SPC-4 */
     bytes[3] = 0x10 | 0x02;                     /* HISUP, response format 2 */
     bytes[4] = 96 - 5;
-    bytes[7] = 0x02; /* CMDQUE */
+    bytes[5] = 0x30 | 0x08; /* TPGS: target port groups, implicit and explicit; 3PC: copies */
+    bytes[7] = 0x02;        /* CMDQUE */
     memcpy(bytes + 8, VENDOR, 8);
     memcpy(bytes + 16, PRODUCT, 16);
     memcpy(bytes + 32, REVISION, 4);
@@ -218,7 +231,7 @@ void inquiry_check(struct scsi_task *task) {
 }
 
 void inquiry_run(struct scsi_task *task) {
-    uint8_t bytes[SCSI_RESPONSE_BYTES_MAX] = {0};
+    uint8_t bytes[SMALL_RESPONSE_BYTES] = {0};
     if ((task->cdb[1] & 1) == 0) {
         scsi_respond(task, bytes, standard_data(task, bytes));
         return;

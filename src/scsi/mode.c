@@ -11,14 +11,14 @@
 #include "scsi/internal.h"
 
 enum { CURRENT, CHANGEABLE, DEFAULT, SAVED };
-enum { ALL_PAGES = 0x3f, ALL_SUBPAGES = 0xff, DPOFUA = 0x10, WP = 0x80 };
+enum { ALL_PAGES = 0x3f, ALL_SUBPAGES = 0xff, DPOFUA = 0x10, WP = 0x80, SUBPAGE_FORMAT = 0x40 };
 
 /* ---- pages: each fills its bytes behind the two of the header ---- */
 
 static void page_recovery(const struct scsi_lun *lun, uint32_t control, uint8_t *page) {
-    (void)lun;
     if (control != CHANGEABLE) {
         page[2] = 0xc0; /* AWRE, ARRE: bad places are repaired without being asked */
+        page[7] = lun->info.thick ? 0x00 : 0x80; /* LBPERE: thresholds are reported */
     }
 }
 
@@ -49,14 +49,26 @@ static void page_exceptions(const struct scsi_lun *lun, uint32_t control, uint8_
     }
 }
 
+/* Logical block provisioning (SBC-3 §6.5.7): one threshold, told to every nexus (SITUA 0). */
+static void page_provisioning(const struct scsi_lun *lun, uint32_t control, uint8_t *page) {
+    if (control != CHANGEABLE) {
+        uint8_t *threshold = page + THRESHOLD_DESCRIPTOR_AT;
+        threshold[0] = 0x80; /* ENABLED; soft; armed decreasing */
+        threshold[1] = 0x01; /* of what is available */
+        put_be32(threshold + 4, provisioning_sets(provisioning_threshold_bytes(lun)));
+    }
+}
+
 static const struct {
-    uint8_t code, bytes;
+    uint8_t code, subpage, bytes;
+    bool of_thin; /* units only */
     void (*make)(const struct scsi_lun *lun, uint32_t control, uint8_t *page);
 } pages[] = {
-    {0x01, 12, page_recovery},
-    {0x08, 20, page_caching},
-    {0x0a, 12, page_control},
-    {0x1c, 12, page_exceptions},
+    {0x01, 0, 12, false, page_recovery},
+    {0x08, 0, 20, false, page_caching},
+    {0x0a, 0, 12, false, page_control},
+    {0x1c, 0, 12, false, page_exceptions},
+    {0x1c, 2, THRESHOLD_DESCRIPTOR_AT + 8, true, page_provisioning},
 };
 
 static uint32_t put_page(const struct scsi_lun *lun, uint32_t index, uint32_t control,
@@ -64,13 +76,22 @@ static uint32_t put_page(const struct scsi_lun *lun, uint32_t index, uint32_t co
     memset(bytes, 0, pages[index].bytes);
     bytes[0] = pages[index].code;
     bytes[1] = (uint8_t)(pages[index].bytes - 2);
+    if (pages[index].subpage != 0) {
+        bytes[0] |= SUBPAGE_FORMAT;
+        bytes[1] = pages[index].subpage;
+        put_be16(bytes + 2, (uint16_t)(pages[index].bytes - 4));
+    }
     pages[index].make(lun, control, bytes);
     return pages[index].bytes;
 }
 
-static int page_find(uint32_t code) {
+static bool has_page(const struct scsi_lun *lun, uint32_t index) {
+    return !pages[index].of_thin || !lun->info.thick;
+}
+
+static int page_find(const struct scsi_lun *lun, uint32_t code, uint32_t subpage) {
     for (uint32_t i = 0; i < ARRAY_COUNT(pages); i++) {
-        if (pages[i].code == code) {
+        if (pages[i].code == code && pages[i].subpage == subpage && has_page(lun, i)) {
             return (int)i;
         }
     }
@@ -84,9 +105,10 @@ void mode_sense_check(struct scsi_task *task) {
     uint32_t subpage = task->cdb[3];
     if (task->cdb[2] >> 6 == SAVED) {
         scsi_fail(task, SENSE_SAVING_NOT_SUPPORTED);
-    } else if (code != ALL_PAGES && page_find(code) < 0) {
+    } else if (code != ALL_PAGES && page_find(task->lun, code, 0) < 0) {
         scsi_fail_cdb(task, 2, 5);
-    } else if (subpage != 0 && !(code == ALL_PAGES && subpage == ALL_SUBPAGES)) {
+    } else if (subpage != 0 && subpage != ALL_SUBPAGES &&
+               (code == ALL_PAGES || page_find(task->lun, code, subpage) < 0)) {
         scsi_fail_cdb(task, 3, NO_BIT);
     }
 }
@@ -104,7 +126,7 @@ static uint32_t put_block_descriptor(const struct scsi_lun *lun, bool long_lba, 
 
 void mode_sense_run(struct scsi_task *task) {
     const struct scsi_lun *lun = task->lun;
-    uint8_t bytes[SCSI_RESPONSE_BYTES_MAX] = {0};
+    uint8_t bytes[SMALL_RESPONSE_BYTES] = {0};
     bool ten = task->cdb[0] == 0x5a;
     bool descriptors = (task->cdb[1] & 0x08) == 0;
     bool long_lba = ten && (task->cdb[1] & 0x10) != 0;
@@ -116,7 +138,9 @@ void mode_sense_run(struct scsi_task *task) {
     }
     uint32_t descriptor_bytes = length - header;
     for (uint32_t i = 0; i < ARRAY_COUNT(pages); i++) {
-        if (code == ALL_PAGES || code == pages[i].code) {
+        bool of_code = code == ALL_PAGES || code == pages[i].code;
+        bool of_subpage = task->cdb[3] == ALL_SUBPAGES || task->cdb[3] == pages[i].subpage;
+        if (of_code && of_subpage && has_page(lun, i)) {
             length += put_page(lun, i, task->cdb[2] >> 6, bytes + length);
         }
     }
@@ -150,7 +174,8 @@ static bool page_is_acceptable(struct scsi_task *task, uint32_t index, uint32_t 
     uint32_t length = put_page(task->lun, index, CURRENT, current);
     put_page(task->lun, index, CHANGEABLE, changeable);
     for (uint32_t i = 1; i < length; i++) {
-        uint8_t fixed = i == 1 ? 0xff : (uint8_t)~changeable[i];
+        uint8_t fixed =
+            i < 4 && (i == 1 || pages[index].subpage != 0) ? 0xff : (uint8_t)~changeable[i];
         uint8_t wrong = (uint8_t)((task->data_out[at + i] ^ current[i]) & fixed);
         if (wrong != 0) {
             scsi_fail_parameter(task, at + i, 31u - (uint32_t)__builtin_clz(wrong));
@@ -176,13 +201,19 @@ static void take_page(struct scsi_task *task, const uint8_t *page) {
 /* Walks the pages of the list; `apply` false only looks whether all of them may be taken. */
 static bool walk_pages(struct scsi_task *task, uint32_t at, uint32_t length, bool apply) {
     while (at < length) {
-        int index = length - at >= 2 ? page_find(task->data_out[at] & 0x3f) : 0;
-        if (length - at < 2 || (index >= 0 && length - at < pages[index].bytes)) {
+        const uint8_t *page = task->data_out + at;
+        if (length - at < 2) {
             scsi_fail(task, SENSE_PARAMETER_LIST_LENGTH);
             return false;
         }
-        if (index < 0 || (task->data_out[at] & 0x40) != 0) {
-            scsi_fail_parameter(task, at, index < 0 ? 5 : 6);
+        int index =
+            page_find(task->lun, page[0] & 0x3f, (page[0] & SUBPAGE_FORMAT) != 0 ? page[1] : 0);
+        if (index < 0) {
+            scsi_fail_parameter(task, at, 5);
+            return false;
+        }
+        if (length - at < pages[index].bytes) {
+            scsi_fail(task, SENSE_PARAMETER_LIST_LENGTH);
             return false;
         }
         if (apply) {

@@ -76,22 +76,30 @@ void read_capacity_16_run(struct scsi_task *task) {
     scsi_respond(task, bytes, sizeof(bytes));
 }
 
-void lba_status_check(struct scsi_task *task) {
-    if (get_be64(task->cdb + 2) >= task->lun->blocks) {
+/* PRE-FETCH (SBC-3 §5.9): a hint. GOOD says that not all of it may be in a cache, and the cache
+ * knows better: it has seen who reads front to back. */
+void prefetch_check(struct scsi_task *task) {
+    bool ten = task->cdb[0] == 0x34;
+    uint64_t lba = ten ? get_be32(task->cdb + 2) : get_be64(task->cdb + 2);
+    uint32_t blocks = ten ? get_be16(task->cdb + 7) : get_be32(task->cdb + 10);
+    if (!range_is_within(lba, blocks, task->lun->blocks)) {
         scsi_fail(task, SENSE_LBA_OUT_OF_RANGE);
     }
 }
 
-/* SBC-3 §5.4: one descriptor, from the LBA asked for to the end, "mapped or unknown". The block
- * door cannot tell yet what is mapped; but initiators that see a thin unit ask, and must get an
- * answer they can go on with. */
-void lba_status_run(struct scsi_task *task) {
-    uint8_t bytes[24] = {0};
-    uint64_t lba = get_be64(task->cdb + 2);
-    put_be32(bytes, sizeof(bytes) - 4);
-    put_be64(bytes + 8, lba);
-    put_be32(bytes + 16, (uint32_t)MIN(task->lun->blocks - lba, (uint64_t)UINT32_MAX));
-    scsi_respond(task, bytes, sizeof(bytes));
+/* READ DEFECT DATA (SBC-3 §5.16): both lists, in any format, are empty. */
+void read_defects_check(struct scsi_task *task) {
+    uint32_t at = task->cdb[0] == 0x37 ? 2 : 1;
+    if ((task->cdb[at] & 0x07) == 7) {
+        scsi_fail_cdb(task, at, 2); /* reserved */
+    }
+}
+
+void read_defects_run(struct scsi_task *task) {
+    uint8_t bytes[8] = {0};
+    bool ten = task->cdb[0] == 0x37;
+    bytes[1] = task->cdb[ten ? 2 : 1] & 0x1f; /* the lists asked for, the format */
+    scsi_respond(task, bytes, ten ? 4 : 8);
 }
 
 void report_luns_check(struct scsi_task *task) {
@@ -105,11 +113,10 @@ void report_luns_check(struct scsi_task *task) {
 void report_luns_run(struct scsi_task *task) {
     uint8_t bytes[8 + 8 * SCSI_LUNS_MAX] = {0};
     uint32_t length = 8;
-    const struct scsi_target *target = task->nexus->target;
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         ua_remove(&task->nexus->attentions[i], SENSE_REPORTED_LUNS_CHANGED);
         /* SELECT REPORT 1 asks for well-known units only; there are none. */
-        if (target->luns[i] != NULL && task->cdb[2] != 1) {
+        if (nexus_lun(task->nexus, i) != NULL && task->cdb[2] != 1) {
             bytes[length + 1] = (uint8_t)i;
             length += 8;
         }

@@ -33,11 +33,12 @@ enum {
     SCSI_LUN_TASKS_MAX = 2048,          /* in one unit's task set; more get TASK SET FULL */
     SCSI_LUN_DROPPED_MAX = 1024,        /* dropped but still in the volume; more get BUSY */
     SCSI_TRANSFER_BYTES_MAX = 16 << 20, /* MAXIMUM TRANSFER LENGTH */
-    SCSI_RESPONSE_BYTES_MAX = 4096,     /* of any command that does not read the medium */
+    SCSI_RESPONSE_BYTES_MAX = 64 << 10, /* of any command that does not read the medium */
     SCSI_UNMAP_DESCRIPTORS_MAX = 256,
     SCSI_PARAMETER_BYTES_MAX = 8 + 16 * SCSI_UNMAP_DESCRIPTORS_MAX,
     SCSI_CDB_BYTES_MAX = 16,
     SCSI_NAME_BYTES_MAX = 256,
+    SCSI_PORTS_MAX = 64, /* target ports of one target */
 };
 
 enum scsi_status {
@@ -54,10 +55,14 @@ enum scsi_status {
 struct scsi_target;
 
 struct scsi_target *scsi_target_new(struct env *env);
+/* All target ports there are now, also those without a nexus: ids in ascending order, at most
+ * SCSI_PORTS_MAX. Persistent reservations and target port groups name them. */
+void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint32_t count);
 /* No nexus may be left. Units that are left are removed. */
 void scsi_target_free(struct scsi_target *target);
 
-/* ERR_RANGE (number), ERR_EXISTS, ERR_INVALID (block size, size). `info` is copied. */
+/* ERR_RANGE (number), ERR_EXISTS, ERR_INVALID (block size, size). `info` is copied. The unit is
+ * BUSY until it has recalled its reservations through the door. */
 HF_MUST_CHECK int scsi_lun_add(struct scsi_target *target, uint32_t number,
                                struct volume_door *door, const struct volume_info *info,
                                struct errmsg *reterr);
@@ -86,24 +91,31 @@ uint32_t scsi_target_outstanding(const struct scsi_target *target);
 
 /* ---- I_T nexuses ---- */
 
-/* The target port of a nexus, for the designators of VPD page 83h (SPC-4 §7.8.6). */
+/* The two ends of a nexus. The target port is for the designators of VPD page 83h (SPC-4 §7.8.6);
+ * the initiator port is whom reservations belong to, also when the nexus is gone. */
 struct scsi_port {
     uint16_t relative_id;                  /* 1 .. 65535 */
     uint16_t group;                        /* target port group */
     char port_name[SCSI_NAME_BYTES_MAX];   /* SCSI name string: "iqn…,t,0x0001" */
     char device_name[SCSI_NAME_BYTES_MAX]; /* SCSI name string of the target device: "iqn…" */
+    /* Name of the initiator port, not empty, in lower case: "iqn…,i,0x" and the ISID. */
+    char initiator_port[SCSI_NAME_BYTES_MAX];
 };
 
 struct scsi_nexus;
 
 /* Every unit reports a unit attention (29h/00h) to it first. The port is copied. */
 struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi_port *port);
+/* Which numbers it may use from now on (bit n % 8 of byte n / 8); at first all. Units that it loses
+ * abort its tasks and are as if they did not exist; the others hear that the inventory changed. */
+void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_MAX / 8]);
 /* Aborts what is left of its tasks. */
 void scsi_nexus_close(struct scsi_nexus *nexus);
 
 /* ---- tasks ---- */
 
 struct scsi_command;
+struct scsi_copy;
 struct scsi_lun;
 
 struct scsi_task {
@@ -135,11 +147,12 @@ struct scsi_task {
 
     /* Private to the device server. */
     struct list in_lun, in_nexus;
+    struct list in_waiting; /* for dropped tasks, or for its turn to change reservations */
     struct env_task defer;
     struct scsi_lun *lun;
     const struct scsi_command *command;
     enum { SCSI_TASK_BEGUN, SCSI_TASK_RUNNING, SCSI_TASK_ENDED } state;
-    bool in_volume, waits, failed;
+    bool in_volume, failed;
     void (*step)(struct scsi_task *task);
     struct volume_request request;
     struct iovec iov;
@@ -147,7 +160,11 @@ struct scsi_task {
     uint32_t descriptor;
     enum volume_op op;
     bool fua, flush_first, verify_after, compare;
+    bool takes_errors; /* step() sees how the request ended */
     struct mem_pages *scratch;
+    struct volume_space space;
+    struct scsi_lun *request_lun; /* where the request goes: another unit's volume for copies */
+    struct scsi_copy *copy;
 };
 
 HF_MUST_CHECK bool scsi_task_begin(struct scsi_task *task);

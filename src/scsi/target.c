@@ -53,7 +53,7 @@ void ua_establish(struct scsi_lun *lun, enum scsi_sense_code code,
     }
     LIST_FOR_EACH(it, &lun->target->nexuses) {
         struct scsi_nexus *nexus = CONTAINER_OF(it, struct scsi_nexus, in_target);
-        if (nexus != except) {
+        if (nexus != except && nexus_may_use(nexus, lun->number)) {
             ua_push(&nexus->attentions[lun->number], code);
         }
     }
@@ -74,6 +74,7 @@ struct scsi_target *scsi_target_new(struct env *env) {
     target->env = env;
     list_init(&target->nexuses);
     list_init(&target->removed_luns);
+    list_init(&target->copies);
     return target;
 }
 
@@ -93,6 +94,36 @@ void scsi_target_free(struct scsi_target *target) {
         CONTAINER_OF(node, struct scsi_lun, in_removed)->target = NULL;
     }
     mem_free(target);
+}
+
+void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint32_t count) {
+    target->port_count = MIN(count, (uint32_t)SCSI_PORTS_MAX);
+    memcpy(target->ports, ids, target->port_count * sizeof(*ids));
+}
+
+static void port_insert(uint16_t *ids, uint32_t *count, uint16_t id) {
+    uint32_t at = 0;
+    while (at < *count && ids[at] < id) {
+        at++;
+    }
+    if (*count < SCSI_PORTS_MAX && (at == *count || ids[at] != id)) {
+        memmove(ids + at + 1, ids + at, (*count - at) * sizeof(*ids));
+        ids[at] = id;
+        (*count)++;
+    }
+}
+
+/* A port that has gone while somebody still uses it is one as well. */
+uint32_t scsi_target_port_list(const struct scsi_target *target, uint16_t ret_ids[SCSI_PORTS_MAX]) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < target->port_count; i++) {
+        port_insert(ret_ids, &count, target->ports[i]);
+    }
+    LIST_FOR_EACH(it, &target->nexuses) {
+        port_insert(ret_ids, &count,
+                    CONTAINER_OF(it, struct scsi_nexus, in_target)->port.relative_id);
+    }
+    return count;
 }
 
 /* ---- logical units ---- */
@@ -169,12 +200,19 @@ int scsi_lun_add(struct scsi_target *target, uint32_t number, struct volume_door
     list_init(&lun->waiting);
     take_over(lun, info);
     target->luns[number] = lun;
+    reservations_init(lun);
     LIST_FOR_EACH(it, &target->nexuses) {
         CONTAINER_OF(it, struct scsi_nexus, in_target)->attentions[number].count = 0;
     }
     ua_establish(lun, SENSE_POWER_ON, NULL);
     inventory_changed(target, number);
     return OK;
+}
+
+/* What holds a unit alive and its volume busy. */
+static uint32_t lun_outstanding(const struct scsi_lun *lun) {
+    return lun->task_count + lun->dropped_count + lun->change.in_volume +
+           lun->space_check.in_volume;
 }
 
 static int lun_find(const struct scsi_target *target, uint32_t number, struct errmsg *reterr,
@@ -187,8 +225,9 @@ static int lun_find(const struct scsi_target *target, uint32_t number, struct er
 }
 
 void scsi_lun_release(struct scsi_lun *lun) {
-    if (lun->removed && lun->task_count == 0 && lun->dropped_count == 0) {
+    if (lun->removed && lun_outstanding(lun) == 0 && lun->users == 0) {
         list_remove(&lun->in_removed);
+        reservations_done(lun);
         mem_free(lun);
     }
 }
@@ -268,12 +307,11 @@ uint32_t scsi_target_outstanding(const struct scsi_target *target) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         if (target->luns[i] != NULL) {
-            count += target->luns[i]->task_count + target->luns[i]->dropped_count;
+            count += lun_outstanding(target->luns[i]);
         }
     }
     LIST_FOR_EACH(it, &target->removed_luns) {
-        const struct scsi_lun *lun = CONTAINER_OF(it, struct scsi_lun, in_removed);
-        count += lun->task_count + lun->dropped_count;
+        count += lun_outstanding(CONTAINER_OF(it, struct scsi_lun, in_removed));
     }
     return count;
 }
@@ -284,6 +322,8 @@ struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi
     struct scsi_nexus *nexus = MEM_NEW(struct scsi_nexus);
     nexus->target = target;
     nexus->port = *port;
+    ASSERT(port->initiator_port[0] != '\0' && port->relative_id != 0);
+    nexus->initiator_hash = initiator_hash(port->initiator_port);
     list_init(&nexus->tasks);
     list_append(&target->nexuses, &nexus->in_target);
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
@@ -294,6 +334,52 @@ struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi
     return nexus;
 }
 
+static void nexus_abort(struct scsi_nexus *nexus, const struct scsi_lun *lun) {
+    bool found;
+    do { /* from the start each time: dropped() may have ended others */
+        found = false;
+        LIST_FOR_EACH(it, &nexus->tasks) {
+            struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_nexus);
+            if (task->lun == lun) {
+                scsi_task_abort(task);
+                found = true;
+                break;
+            }
+        }
+    } while (found);
+}
+
+void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_MAX / 8]) {
+    bool changed = false;
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        bool shown = (numbers[i / 8] >> i % 8 & 1) != 0;
+        struct scsi_lun *lun = nexus->target->luns[i];
+        if (shown == nexus_may_use(nexus, i)) {
+            continue;
+        }
+        nexus->hidden[i / 8] ^= (uint8_t)(1u << i % 8);
+        nexus->attentions[i].count = 0;
+        if (lun == NULL) {
+            continue;
+        }
+        changed = true;
+        if (shown) {
+            ua_push(&nexus->attentions[i], SENSE_POWER_ON);
+        } else {
+            nexus_abort(nexus, lun);
+            reservations_nexus_gone(lun, nexus);
+        }
+    }
+    for (uint32_t i = 0; changed && i < SCSI_LUNS_MAX; i++) {
+        struct ua_queue *queue = &nexus->attentions[i];
+        /* Who has still to be told of the power-on knows nothing that could have changed. */
+        if (nexus_lun(nexus, i) != NULL &&
+            (queue->count == 0 || queue->codes[0] != SENSE_POWER_ON)) {
+            ua_push(queue, SENSE_REPORTED_LUNS_CHANGED);
+        }
+    }
+}
+
 void scsi_nexus_close(struct scsi_nexus *nexus) {
     if (nexus == NULL) {
         return;
@@ -302,5 +388,13 @@ void scsi_nexus_close(struct scsi_nexus *nexus) {
         scsi_task_abort(CONTAINER_OF(nexus->tasks.next, struct scsi_task, in_nexus));
     }
     list_remove(&nexus->in_target);
+    for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
+        if (nexus->target->luns[i] != NULL) {
+            reservations_nexus_gone(nexus->target->luns[i], nexus);
+        }
+    }
+    LIST_FOR_EACH(it, &nexus->target->removed_luns) {
+        reservations_nexus_gone(CONTAINER_OF(it, struct scsi_lun, in_removed), nexus);
+    }
     mem_free(nexus);
 }

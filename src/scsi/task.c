@@ -31,6 +31,12 @@ void scsi_fail(struct scsi_task *task, enum scsi_sense_code code) {
     scsi_fail_sense(task, &(struct scsi_sense){.code = code});
 }
 
+void scsi_fail_status(struct scsi_task *task, enum scsi_status status) {
+    task->failed = true;
+    task->status = (uint8_t)status;
+    task->data_in_ready_bytes = 0;
+}
+
 void scsi_fail_cdb(struct scsi_task *task, uint32_t byte, uint32_t bit) {
     scsi_fail_sense(task, &(struct scsi_sense){.code = SENSE_INVALID_FIELD_IN_CDB,
                                                .field_valid = true,
@@ -54,9 +60,7 @@ void scsi_fail_error(struct scsi_task *task, int error) {
         task->lun->errors += error != ERR_MISCOMPARE;
     }
     if (entry->status != SCSI_CHECK_CONDITION) {
-        task->failed = true;
-        task->status = entry->status;
-        task->data_in_ready_bytes = 0;
+        scsi_fail_status(task, entry->status);
         return;
     }
     bool writes = (task->command->flags & COMMAND_WRITES) != 0 || task->request.op == VOLUME_FLUSH;
@@ -83,6 +87,8 @@ static void ended(struct env_task *defer) {
     list_remove(&task->in_nexus);
     mem_pages_free(task->scratch);
     task->scratch = NULL;
+    copy_free(task->copy);
+    task->copy = NULL;
     if (lun != NULL) {
         list_remove(&task->in_lun);
         if (task->aborted) {
@@ -130,11 +136,18 @@ void scsi_task_abort(struct scsi_task *task) {
     task->aborted = true;
     task->nexus = NULL;
     list_remove(&task->in_nexus);
+    list_remove(&task->in_waiting);
+    reservations_task_gone(task);
+    copy_gone(task);
     if (lun != NULL) {
+        /* It is dropped where its request is. */
+        struct scsi_lun *at = task->in_volume ? task->request_lun : lun;
         list_remove(&task->in_lun);
-        list_append(&lun->dropped, &task->in_lun);
+        list_append(&at->dropped, &task->in_lun);
         lun->task_count--;
-        lun->dropped_count++;
+        at->dropped_count++;
+        task->lun = at;
+        scsi_lun_release(lun);
     }
     /* When it is in the volume the completion ends it; when it has ended done() is on its way. */
     if (!task->in_volume && task->state != SCSI_TASK_ENDED) {
@@ -148,12 +161,13 @@ void scsi_task_abort(struct scsi_task *task) {
 /* ---- requests to the volume ---- */
 
 static bool op_reads_only(enum volume_op op) {
-    return op == VOLUME_READ || op == VOLUME_VERIFY || op == VOLUME_FLUSH;
+    return op != VOLUME_WRITE && op != VOLUME_UNMAP && op != VOLUME_WRITE_ZEROES &&
+           op != VOLUME_COMPARE_AND_WRITE;
 }
 
 static bool overlaps_dropped(const struct scsi_task *task) {
     const struct volume_request *want = &task->request;
-    LIST_FOR_EACH(it, &task->lun->dropped) {
+    LIST_FOR_EACH(it, &task->request_lun->dropped) {
         const struct scsi_task *other = CONTAINER_OF(it, struct scsi_task, in_lun);
         const struct volume_request *old = &other->request;
         if (!other->in_volume || (op_reads_only(old->op) && op_reads_only(want->op))) {
@@ -177,10 +191,14 @@ static void request_done(struct volume_request *request) {
     }
     /* The edges of an unmapped range may stay mapped (see block.c). */
     bool edge = task->op == VOLUME_UNMAP && request->op == VOLUME_WRITE_ZEROES;
-    if (request->status != OK && !(edge && request->status == ERR_NO_SPACE)) {
+    if (request->status != OK && !task->takes_errors &&
+        !(edge && request->status == ERR_NO_SPACE)) {
         scsi_fail_error(task, request->status);
         scsi_task_end(task);
         return;
+    }
+    if (!op_reads_only(request->op)) {
+        provisioning_wrote(task->request_lun, request->length_bytes);
     }
     task->step(task);
 }
@@ -192,8 +210,14 @@ static void request_send(struct scsi_task *task) {
 
 void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offset_bytes,
                         uint64_t length_bytes, void *data, uint64_t data_bytes) {
+    scsi_volume_submit_to(task, task->lun, op, offset_bytes, length_bytes, data, data_bytes);
+}
+
+void scsi_volume_submit_to(struct scsi_task *task, struct scsi_lun *lun, enum volume_op op,
+                           uint64_t offset_bytes, uint64_t length_bytes, void *data,
+                           uint64_t data_bytes) {
     ASSERT(!task->in_volume && task->state == SCSI_TASK_RUNNING && !task->aborted);
-    struct scsi_lun *lun = task->lun;
+    task->request_lun = lun;
     task->iov = (struct iovec){data, data_bytes};
     task->request = (struct volume_request){
         .client = lun->env,
@@ -209,9 +233,7 @@ void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offs
         .owner = task,
     };
     if (!list_is_empty(&lun->dropped) && overlaps_dropped(task)) {
-        task->waits = true;
-        list_remove(&task->in_lun);
-        list_append(&lun->waiting, &task->in_lun);
+        list_append(&lun->waiting, &task->in_waiting);
         return;
     }
     request_send(task);
@@ -219,11 +241,9 @@ void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offs
 
 static void wake_waiting(struct scsi_lun *lun) {
     LIST_FOR_EACH_SAFE(it, &lun->waiting) {
-        struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
+        struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_waiting);
         if (!overlaps_dropped(task)) {
-            task->waits = false;
-            list_remove(&task->in_lun);
-            list_append(&lun->tasks, &task->in_lun);
+            list_remove(&task->in_waiting);
             request_send(task);
         }
     }
@@ -250,6 +270,14 @@ static bool cdb_is_clean(struct scsi_task *task) {
     return true;
 }
 
+/* Two commands are let through in the harmless one of their forms (SBC-3 table 14). */
+static uint32_t conflicts_of(const struct scsi_task *task) {
+    bool starts = task->cdb[0] == 0x1b && (task->cdb[4] & 0xf1) == 0x01;
+    bool allows = task->cdb[0] == 0x1e && (task->cdb[4] & 0x03) == 0;
+    return starts || allows ? task->command->conflicts & CONFLICT_RESERVE
+                            : task->command->conflicts;
+}
+
 static bool lun_accepts(struct scsi_task *task) {
     struct scsi_lun *lun = task->lun;
     uint32_t flags = task->command->flags;
@@ -259,16 +287,32 @@ static bool lun_accepts(struct scsi_task *task) {
         }
         return (flags & COMMAND_ANY_LUN) != 0;
     }
+    if ((flags & COMMAND_KEEPS_ATTENTION) == 0 && lun->readiness != UNIT_READY) {
+        /* Its reservations are not known yet, or cannot be known (reservation.c). */
+        if (lun->readiness == UNIT_RECALLING) {
+            scsi_fail_status(task, SCSI_BUSY);
+        } else {
+            scsi_fail(task, SENSE_NOT_READY_INTERVENTION);
+        }
+        return false;
+    }
     if ((flags & COMMAND_KEEPS_ATTENTION) == 0) {
         enum scsi_sense_code code = ua_pop(&task->nexus->attentions[lun->number]);
         if (code != SENSE_NONE) {
-            scsi_fail(task, code);
+            /* INFORMATION of a threshold: where its descriptor lies (SBC-3 §4.7.3.7.6) */
+            scsi_fail_sense(task, &(struct scsi_sense){.code = code,
+                                                       .info_valid = code == SENSE_THIN_THRESHOLD,
+                                                       .info = THRESHOLD_DESCRIPTOR_AT});
             return false;
         }
     }
     if (lun->task_count >= SCSI_LUN_TASKS_MAX || lun->dropped_count >= SCSI_LUN_DROPPED_MAX) {
-        task->failed = true;
-        task->status = lun->task_count >= SCSI_LUN_TASKS_MAX ? SCSI_TASK_SET_FULL : SCSI_BUSY;
+        scsi_fail_status(task,
+                         lun->task_count >= SCSI_LUN_TASKS_MAX ? SCSI_TASK_SET_FULL : SCSI_BUSY);
+        return false;
+    }
+    if (reservations_conflict(lun, task->nexus, conflicts_of(task))) {
+        scsi_fail_status(task, SCSI_RESERVATION_CONFLICT);
         return false;
     }
     if ((flags & COMMAND_WRITES) != 0 && lun->software_write_protect) {
@@ -308,6 +352,7 @@ static bool directions_agree(struct scsi_task *task) {
 static void task_init(struct scsi_task *task) {
     list_init(&task->in_lun);
     list_init(&task->in_nexus);
+    list_init(&task->in_waiting);
     task->data_out_bytes = 0;
     task->data_in_bytes = 0;
     task->aborted = false;
@@ -318,7 +363,6 @@ static void task_init(struct scsi_task *task) {
     task->lun = NULL;
     task->state = SCSI_TASK_BEGUN;
     task->in_volume = false;
-    task->waits = false;
     task->failed = false;
     task->step = NULL;
     task->descriptor = 0;
@@ -327,20 +371,33 @@ static void task_init(struct scsi_task *task) {
     task->flush_first = false;
     task->verify_after = false;
     task->compare = false;
+    task->takes_errors = false;
+    task->request_lun = NULL;
+    task->copy = NULL;
     task->scratch = NULL;
     task->request.error_bytes = 0;
 }
 
+/* SPC-4 §4.2.5.2: a service action that the operation code does not have is an invalid field. */
+static void refuse_unknown(struct scsi_task *task) {
+    if (task->lun == NULL) {
+        scsi_fail(task, SENSE_LUN_NOT_SUPPORTED);
+    } else if (scsi_opcode_has_service_actions(task->cdb[0]) == 1) {
+        scsi_fail_cdb(task, 1, 4);
+    } else {
+        scsi_fail(task, SENSE_INVALID_OPCODE);
+    }
+}
+
 bool scsi_task_begin(struct scsi_task *task) {
-    struct scsi_target *target = task->nexus->target;
     task_init(task);
     uint32_t number = 0;
     if (scsi_lun_decode(task->lun_field, &number) == OK) {
-        task->lun = target->luns[number];
+        task->lun = nexus_lun(task->nexus, number);
     }
     task->command = scsi_command_find(task->cdb);
     if (task->command == NULL) {
-        scsi_fail(task, task->lun != NULL ? SENSE_INVALID_OPCODE : SENSE_LUN_NOT_SUPPORTED);
+        refuse_unknown(task);
         return false;
     }
     if (!lun_accepts(task) || !cdb_is_clean(task)) {
@@ -389,50 +446,52 @@ void scsi_task_refuse(struct scsi_task *task, enum scsi_sense_code code) {
 
 static void abort_tasks(struct scsi_lun *lun, const struct scsi_nexus *of,
                         const struct scsi_nexus *requester, bool tell_others) {
-    struct list *lists[] = {&lun->tasks, &lun->waiting};
-    for (size_t i = 0; i < ARRAY_COUNT(lists); i++) {
-        struct list mine;
-        list_init(&mine);
-        /* dropped() may run transport code, so pick first and abort afterwards. */
-        LIST_FOR_EACH_SAFE(it, lists[i]) {
-            struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
-            if (of == NULL || task->nexus == of) {
-                list_remove(&task->in_lun);
-                list_append(&mine, &task->in_lun);
-            }
-        }
-        while (!list_is_empty(&mine)) {
-            struct scsi_task *task = CONTAINER_OF(mine.next, struct scsi_task, in_lun);
-            if (tell_others && task->nexus != requester) {
-                ua_push(&task->nexus->attentions[lun->number], SENSE_COMMANDS_CLEARED);
-            }
-            scsi_task_abort(task);
+    struct list mine;
+    list_init(&mine);
+    /* dropped() may run transport code, so pick first and abort afterwards. */
+    LIST_FOR_EACH_SAFE(it, &lun->tasks) {
+        struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
+        if (of == NULL || task->nexus == of) {
+            list_remove(&task->in_lun);
+            list_append(&mine, &task->in_lun);
         }
     }
+    while (!list_is_empty(&mine)) {
+        struct scsi_task *task = CONTAINER_OF(mine.next, struct scsi_task, in_lun);
+        if (tell_others && task->nexus != requester) {
+            ua_push(&task->nexus->attentions[lun->number], SENSE_COMMANDS_CLEARED);
+        }
+        scsi_task_abort(task);
+    }
+}
+
+void scsi_abort_of(struct scsi_lun *lun, const struct scsi_nexus *nexus,
+                   const struct scsi_nexus *requester) {
+    abort_tasks(lun, nexus, requester, true);
 }
 
 static void lun_reset(struct scsi_lun *lun) {
     abort_tasks(lun, NULL, NULL, false);
     lun->descriptor_sense = false;
     lun->software_write_protect = false;
+    lun->reserved_by = NULL;
     ua_establish(lun, SENSE_BUS_DEVICE_RESET, NULL);
 }
 
 int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function, const uint8_t lun_field[8]) {
-    struct scsi_target *target = nexus->target;
     if (function == SCSI_TARGET_RESET) {
         for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
-            if (target->luns[i] != NULL) {
-                lun_reset(target->luns[i]);
+            if (nexus_lun(nexus, i) != NULL) {
+                lun_reset(nexus_lun(nexus, i));
             }
         }
         return OK;
     }
     uint32_t number = 0;
-    if (scsi_lun_decode(lun_field, &number) != OK || target->luns[number] == NULL) {
+    if (scsi_lun_decode(lun_field, &number) != OK || nexus_lun(nexus, number) == NULL) {
         return ERR_NOT_FOUND;
     }
-    struct scsi_lun *lun = target->luns[number];
+    struct scsi_lun *lun = nexus_lun(nexus, number);
     switch (function) {
     case SCSI_ABORT_TASK_SET:
         abort_tasks(lun, nexus, nexus, false);

@@ -42,6 +42,26 @@ static uint32_t row_height(const struct segment *s, uint32_t total) {
     return (uint32_t)div_round_up(total, s->shape.data);
 }
 
+/* Rows are filled with what is left of runs, which cannot be divided. The worst is a size of which
+ * one more would just not have fitted, into the row or into the rest of the chunk. */
+uint32_t row_density(const struct segment_table *table, uint32_t data_columns) {
+    const struct geometry *g = &table->pool->super.geometry;
+    struct segment fresh = {.shape = {.copies = 1, .data = (uint8_t)data_columns}};
+    uint32_t capacity = row_capacity(table, &fresh, true, true), least = UINT32_MAX;
+    for (uint32_t n = 1; n <= capacity; n++) {
+        uint32_t blocks = capacity / n * n;
+        uint32_t height = row_height(&fresh, blocks + header_blocks_for(blocks, blocks));
+        least = MIN(least, g->chunk_blocks / height * blocks);
+    }
+    return capacity == 0 ? 0 : least * 1024 / (g->chunk_blocks * data_columns);
+}
+
+bool row_fits(const struct segment_table *table, struct shape shape, uint32_t blocks) {
+    uint32_t total = blocks + header_blocks_for(blocks, blocks);
+    return shape.data > 0 &&
+           div_round_up(total, shape.data) <= table->pool->super.geometry.chunk_blocks;
+}
+
 static size_t column_bytes(const struct row *row) {
     return (size_t)row->height * BLOCK_BYTES;
 }

@@ -65,6 +65,12 @@ struct row {
 uint32_t row_capacity(const struct segment_table *table, const struct segment *s, bool many_runs,
                       bool movable);
 
+/* Of what rows occupy in segments of so many data columns, how much is data, in 1/1024, when they
+ * are packed at worst. The rest is headers, padding, and the ends of chunks. */
+uint32_t row_density(const struct segment_table *table, uint32_t data_columns);
+/* Whether a row with so many blocks, at worst a run each, fits into an empty segment. */
+bool row_fits(const struct segment_table *table, struct shape shape, uint32_t blocks);
+
 /* Takes room for `blocks` data blocks and allocates memory; `pending` of the segment is raised
  * until row_free(). The caller fills runs[], vba[], crc[] and the blocks. ERR_NO_SPACE: does not
  * fit. */

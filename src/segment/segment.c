@@ -7,8 +7,10 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"
+#include "segment/row.h"
 
 enum { CHUNK_FREE = 0, CHUNK_USED = 1 };
+enum { SLOTS_MOST = 1 << 24 };
 
 struct page_phys {
     struct header_phys header; /* seed: page number */
@@ -30,11 +32,17 @@ void segment_table_init(struct segment_table *table, struct pool *pool) {
     list_init(&table->freeing);
     table->slots_per_page = (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) /
                                        sizeof(struct segment_phys));
+    uint64_t chunks = 0;
+    for (uint32_t d = 1; d <= SEGMENT_COLUMNS_MAX; d++) {
+        table->density[d] = row_density(table, d);
+    }
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        chunks += pool->super.members[m].chunks;
         table->chunk_count[m] = pool->super.members[m].chunks;
         table->chunk_free[m] = table->chunk_count[m];
         table->chunk_used[m] = MEM_NEW_ARRAY(uint8_t, table->chunk_count[m] + 1);
     }
+    table->slots_most = (uint32_t)MIN(chunks, (uint64_t)SLOTS_MOST);
 }
 
 void segment_table_done(struct segment_table *table) {
@@ -120,7 +128,8 @@ void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys) {
 
 int segment_phys_validate(const struct segment_table *table, const struct segment_phys *p) {
     struct shape shape = {.copies = p->copies, .data = p->data, .parity = p->parity};
-    if (p->uid == 0 || p->uid >> 63 != 0 || (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
+    if (p->uid == 0 || p->uid >= COUNTER_END ||
+        (p->kind != SEGMENT_DATA && p->kind != SEGMENT_META) ||
         (p->state != SEGMENT_OPEN && p->state != SEGMENT_SEALED) || p->profile >= PROFILE_COUNT ||
         p->copies == 0 || p->data == 0 || p->parity > 2 || p->copies > 8 ||
         shape_columns(shape) > SEGMENT_COLUMNS_MAX ||
@@ -145,7 +154,7 @@ int segment_restore(struct segment_table *table, uint32_t slot, const struct seg
     if (err != OK) {
         return err;
     }
-    if (slot >= 1u << 24) {
+    if (slot >= table->slots_most) {
         return ERR_CORRUPT;
     }
     table_grow(table, slot / table->slots_per_page + 1);
@@ -235,8 +244,14 @@ static bool disk_has_room(const struct segment_table *table, uint32_t m, uint32_
     return pool_member_in_sync(table->pool, m) && table->chunk_free[m] > keep_free;
 }
 
+uint32_t segment_losses_least(const struct segment_table *table, enum profile profile) {
+    uint32_t losses = profile_losses(profile), in_sync = pool_in_sync_count(table->pool);
+    uint32_t missing = table->pool->super.member_count - in_sync;
+    return losses > missing ? MIN(losses - missing, MAX(1u, in_sync) - 1) : 0;
+}
+
 struct shape segment_shape(const struct segment_table *table, enum profile profile,
-                           uint32_t keep_free) {
+                           uint32_t keep_free, uint32_t losses) {
     uint32_t with_room = 0;
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
         with_room += disk_has_room(table, m, keep_free);
@@ -244,11 +259,13 @@ struct shape segment_shape(const struct segment_table *table, enum profile profi
     if (with_room == 0) {
         return (struct shape){0};
     }
-    struct shape shape = profile_shape(profile, with_room);
-    uint32_t wanted = MIN(profile_losses(profile), pool_in_sync_count(table->pool) - 1);
-    return (uint32_t)shape.copies - 1 + shape.parity < wanted ? (struct shape){0} : shape;
+    struct shape shape = profile_shape_for(profile, with_room, losses);
+    return shape_losses(shape) < MIN(losses, pool_in_sync_count(table->pool) - 1)
+               ? (struct shape){0}
+               : shape;
 }
 
+/* slots_most and above: there are no more. */
 static uint32_t slot_find(struct segment_table *table) {
     for (uint32_t i = 0; i < table->slot_count; i++) {
         if (!table->slot_taken[i]) {
@@ -256,7 +273,9 @@ static uint32_t slot_find(struct segment_table *table) {
         }
     }
     uint32_t slot = table->slot_count;
-    table_grow(table, table->page_count + 1);
+    if (slot < table->slots_most) {
+        table_grow(table, table->page_count + 1);
+    }
     return slot;
 }
 
@@ -279,17 +298,21 @@ int segment_open(struct segment_table *table, enum segment_kind kind, enum profi
         taken |= 1ull << best;
         chosen[c].disk = (uint16_t)best;
     }
-    if (columns == 0) {
+    uint32_t slot = slot_find(table);
+    if (columns == 0 || slot >= table->slots_most) {
         return ERR_NO_SPACE;
     }
+    if (table->uid_next >= COUNTER_END) {
+        return ERR_LIMIT;
+    }
     struct segment *s = MEM_NEW(struct segment);
-    *s = (struct segment){.slot = slot_find(table),
+    *s = (struct segment){.slot = slot,
                           .uid = table->uid_next++,
                           .kind = kind,
                           .state = SEGMENT_OPEN,
                           .profile = profile,
                           .shape = shape};
-    s->degraded = (uint32_t)shape.copies - 1 + shape.parity < profile_losses(profile);
+    s->degraded = shape_losses(shape) < profile_losses(profile);
     /* Columns rotate with the slot, so that parity and row headers spread over the disks. */
     for (uint32_t c = 0; c < columns; c++) {
         s->column[c] = chosen[(c + s->uid) % columns];
@@ -319,6 +342,14 @@ void segment_start_freeing(struct segment_table *table, struct segment *s) {
     table->slots[s->slot] = NULL;
     s->state = SEGMENT_FREEING;
     list_append(&table->freeing, &s->freeing_link);
+}
+
+void segment_stop_freeing(struct segment_table *table, struct segment *s) {
+    ASSERT_EQ(s->state, SEGMENT_FREEING);
+    list_remove(&s->freeing_link);
+    table->slots[s->slot] = s;
+    s->state = SEGMENT_SEALED;
+    segment_mark_dirty(table, s);
 }
 
 void segment_release(struct segment_table *table, struct segment *s) {
@@ -370,57 +401,4 @@ struct disk *segment_column_disk(const struct segment_table *table, const struct
 uint64_t segment_column_block(const struct segment_table *table, const struct segment *s,
                               uint32_t column, uint32_t block) {
     return layout_chunk_block(&table->pool->super.geometry, s->column[column].chunk) + block;
-}
-
-/* One step of the greedy filling: takes chunks from the disks with most room, several segments at a
- * time where there is plenty. Returns the data chunks that gives; 0: the end. */
-static uint64_t fill_step(enum profile profile, uint32_t losses, uint32_t *room, uint32_t count) {
-    uint32_t with_room = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        with_room += room[i] > 0;
-    }
-    if (with_room == 0) {
-        return 0;
-    }
-    struct shape shape = profile_shape(profile, with_room);
-    if ((uint32_t)shape.copies - 1 + shape.parity < losses) {
-        return 0;
-    }
-    uint32_t chosen[SEGMENT_COLUMNS_MAX], columns = shape_columns(shape);
-    uint64_t used = 0;
-    for (uint32_t c = 0; c < columns; c++) {
-        uint32_t best = count;
-        for (uint32_t i = 0; i < count; i++) {
-            if (((used >> i) & 1) == 0 && room[i] > 0 && (best == count || room[i] > room[best])) {
-                best = i;
-            }
-        }
-        used |= 1ull << best;
-        chosen[c] = best;
-    }
-    uint32_t step = MAX(1u, room[chosen[columns - 1]] / 64);
-    for (uint32_t c = 0; c < columns; c++) {
-        room[chosen[c]] -= step;
-    }
-    return (uint64_t)step * shape.data;
-}
-
-uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile,
-                               bool free_only) {
-    uint32_t room[POOL_DISKS_MAX];
-    uint32_t count = 0;
-    for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        if (pool_member_in_sync(table->pool, m)) {
-            room[count++] = free_only ? table->chunk_free[m] : table->chunk_count[m];
-        }
-    }
-    if (count == 0) {
-        return 0;
-    }
-    uint32_t losses = MIN(profile_losses(profile), count - 1);
-    uint64_t chunks = 0, more;
-    while ((more = fill_step(profile, losses, room, count)) > 0) {
-        chunks += more;
-    }
-    return chunks * table->pool->super.geometry.chunk_blocks;
 }

@@ -69,6 +69,7 @@ struct segment {
     bool encoded;       /* in a table page that was written (perhaps not committed yet) */
     bool announced;     /* a log record or a committed table knows it */
     bool unmovable;     /* the cleaner could not read all of it */
+    bool emptied;       /* metadata: what is live in it is being written elsewhere */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
     struct list runs; /* map runs that live here */
     struct list freeing_link;
@@ -80,6 +81,7 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
+    uint32_t slots_most; /* as many segments as there are chunks, at most 2^24 */
     bool
         *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
@@ -89,7 +91,8 @@ struct segment_table {
     uint32_t chunk_count[POOL_DISKS_MAX];
     uint32_t chunk_hint[POOL_DISKS_MAX]; /* none below is free */
     struct list freeing;
-    uint64_t changes; /* counts chunks taken and returned */
+    uint64_t changes;                          /* counts chunks taken and returned */
+    uint32_t density[SEGMENT_COLUMNS_MAX + 1]; /* row_density(), by data columns */
 };
 
 void segment_table_init(struct segment_table *table, struct pool *pool);
@@ -109,9 +112,13 @@ void segment_mark_dirty(struct segment_table *table, const struct segment *s);
 HF_MUST_CHECK int segment_open(struct segment_table *table, enum segment_kind kind,
                                enum profile profile, struct shape shape, uint32_t keep_free,
                                struct segment **ret_segment);
-/* The shape a new segment of `profile` would get now; columns 0 when there is no room. */
+/* The shape a new segment of `profile` would get now that survives `losses` (or as many as there
+ * are disks to lose); columns 0 when there is no room for one. */
 struct shape segment_shape(const struct segment_table *table, enum profile profile,
-                           uint32_t keep_free);
+                           uint32_t keep_free, uint32_t losses);
+/* Losses that even a segment made for want of anything better must survive: as many as the older
+ * ones still do, now that some members are missing. */
+uint32_t segment_losses_least(const struct segment_table *table, enum profile profile);
 /* Brings a segment that replay announces into the table. ERR_EXISTS when it is known already. */
 HF_MUST_CHECK int segment_restore(struct segment_table *table, uint32_t slot,
                                   const struct segment_phys *phys, struct segment **ret_segment);
@@ -122,6 +129,8 @@ void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys);
 void segment_seal(struct segment_table *table, struct segment *s);
 /* Takes it out of the table (state FREEING); the chunks stay taken until segment_release(). */
 void segment_start_freeing(struct segment_table *table, struct segment *s);
+/* As if it had not begun, in the same checkpoint: something lives there after all. */
+void segment_stop_freeing(struct segment_table *table, struct segment *s);
 /* Gives the chunks back and frees the struct. */
 void segment_release(struct segment_table *table, struct segment *s);
 /* A member was expelled: seals open segments on it, marks columns lost that it may not hold. */
@@ -135,10 +144,5 @@ struct disk *segment_column_disk(const struct segment_table *table, const struct
                                  uint32_t column);
 uint64_t segment_column_block(const struct segment_table *table, const struct segment *s,
                               uint32_t column, uint32_t block);
-
-/* Data blocks that fit into these disks' chunks (all of them, or the free ones) for a profile, by
- * filling them greedily: the estimate behind admission. Only in-sync members count. */
-uint64_t segment_usable_blocks(const struct segment_table *table, enum profile profile,
-                               bool free_only);
 
 #endif

@@ -261,3 +261,20 @@ int tree_range(struct tree *tree, uint64_t key, uint64_t count,
     return levels == 1 ? range_of_one(tree, &base, key, end, &rv)
                        : range_of_many(tree, key, end, &rv);
 }
+
+int tree_find(struct tree *tree, uint64_t key,
+              int (*visit)(void *ctx, uint64_t key, const void *value), void *ctx) {
+    struct tree_root_phys root = tree->root;
+    bool found = false;
+    int rc = root.levels > TREE_LEVELS_MAX ? ERR_CORRUPT : OK;
+    for (uint32_t i = 0; rc == OK && !found && i < root.levels; i++) {
+        struct cursor c;
+        rc = cursor_start(&c, tree, &root.level[i], i + 1 < root.levels, key, key + 1, false);
+        found = rc == OK && c.valid;
+        if (found && !cursor_is_tombstone(&c)) {
+            rc = visit(ctx, c.key, c.value);
+        }
+        cursor_stop(&c);
+    }
+    return rc;
+}

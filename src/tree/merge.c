@@ -28,6 +28,7 @@ struct merge {
     struct node_shape shape;
     struct build out;
     bool dense;
+    uint64_t tombstones;
     uint64_t items_put, items_gone, nodes_freed;
 };
 
@@ -331,10 +332,14 @@ static void ranges_add(struct merge_ranges *ranges, uint64_t key, uint64_t end) 
 
 static int run_delete(struct merge *m, uint64_t wide_keys, struct merge_ranges *wide) {
     const struct feed *f = m->feed;
-    if (f->end - f->key > wide_keys) {
+    if (wide == NULL && f->end - f->key > wide_keys - m->tombstones) {
+        return ERR_LIMIT;
+    }
+    if (wide != NULL && f->end - f->key > wide_keys) {
         ranges_add(wide, f->key, f->end);
         return OK;
     }
+    m->tombstones += f->end - f->key;
     for (uint64_t key = f->key; key < f->end; key++) {
         int rc = build_tombstone(&m->out, key);
         if (rc != OK) {

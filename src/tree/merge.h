@@ -26,7 +26,8 @@ HF_MUST_CHECK int merge_level(struct tree *tree, struct feed *feed,
 
 /* Writes the operations of the feed as a new delta run. A deleted range becomes tombstones, key by
  * key; one of more than `wide_keys` keys is instead added to `wide` (its array is the caller's to
- * free), to be applied to the older levels. */
+ * free), to be applied to the older levels. NULL: none is too wide, but `wide_keys` is the most
+ * that may be deleted in all, else ERR_LIMIT. */
 HF_MUST_CHECK int merge_run(struct tree *tree, struct feed *feed, uint64_t wide_keys,
                             struct merge_ranges *wide, struct tree_level_phys *ret_level);
 

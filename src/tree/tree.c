@@ -20,8 +20,9 @@
  *
  * A delete of more than 1024 keys never becomes tombstones: it is applied to every level at once,
  * where it touches the nodes of its range and no others. A narrow one becomes a tombstone for each
- * key. The map of a pool has no delta runs (its values have no room for a tombstone; it is
- * resident by preference, so that rule 2 would hold anyway). */
+ * key. (So does a wide one in a batch that must go on top of a damaged tree.) The map of a pool has
+ * no delta runs (its values have no room for a tombstone; it is resident by preference, so that
+ * rule 2 would hold anyway). */
 #include "tree/tree.h"
 
 #include "base/math.h"
@@ -33,6 +34,7 @@ enum {
     ITEMS_A_LEAF = 8,
     RUN_GROWTH = 4,
     WIDE_KEYS = 1024,
+    ON_TOP_KEYS = 1 << 18,
     SAMPLES = 32,
     RUNS_MAX = TREE_LEVELS_MAX - 1,
 };
@@ -87,6 +89,10 @@ static int plan_make(struct tree *tree, const struct tree_root_phys *root,
                      const struct tree_batch *batch, struct plan *ret_plan) {
     uint32_t runs = root->levels == 0 ? 0 : root->levels - 1;
     *ret_plan = (struct plan){.to_base = true, .fold = runs};
+    if (batch->on_top && root->levels > 0) {
+        *ret_plan = (struct plan){.fold = root->levels == TREE_LEVELS_MAX};
+        return OK;
+    }
     if (!batch->delta_allowed || tree->kind != TREE_EXTENTS || root->levels == 0) {
         return OK;
     }
@@ -169,7 +175,8 @@ static int merge_to_run(struct tree *tree, struct feed *feed, const struct tree_
     struct tree_level_phys run;
     int rc = feed_start(feed, tree, root, plan->fold, batch);
     if (rc == OK) {
-        rc = merge_run(tree, feed, WIDE_KEYS, &wide, &run);
+        rc = batch->on_top ? merge_run(tree, feed, ON_TOP_KEYS, NULL, &run)
+                           : merge_run(tree, feed, WIDE_KEYS, &wide, &run);
     }
     feed_stop(feed);
     if (rc == OK && run.present != 0) {

@@ -71,6 +71,11 @@ struct tree {
 HF_MUST_CHECK int tree_range(struct tree *tree, uint64_t key, uint64_t count,
                              int (*visit)(void *ctx, uint64_t key, const void *value), void *ctx);
 
+/* The same for one key, reading no more levels than it must: the newest one that has it. For trees
+ * with damaged levels. */
+HF_MUST_CHECK int tree_find(struct tree *tree, uint64_t key,
+                            int (*visit)(void *ctx, uint64_t key, const void *value), void *ctx);
+
 /* ---- merging ---- */
 
 enum tree_op_kind { TREE_PUT, TREE_DELETE };
@@ -92,6 +97,10 @@ struct tree_batch {
     void *ctx;
     uint64_t put_count; /* how many puts will come, about: for the choice of strategy */
     bool delta_allowed; /* false: always merge into the base (also folds all deltas) */
+    /* One more delta run, whatever it costs later: no other level is read (but the newest run, if
+     * there are as many as there may be). For trees with damaged levels. ERR_LIMIT: wants too many
+     * tombstones. */
+    bool on_top;
 };
 
 /* Builds the new root in *ret_root; tree->root is unchanged (the caller installs it when its

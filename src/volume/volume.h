@@ -29,10 +29,21 @@ enum volume_op {
     VOLUME_WRITE_ZEROES, /* the whole range reads as zero; space is given back where it can be */
     VOLUME_COMPARE_AND_WRITE, /* iovec: length_bytes to compare, then length_bytes to write */
     VOLUME_VERIFY,            /* reads and verifies, transfers nothing */
+    /* About the volume, not to its blocks: */
+    VOLUME_KEEP,   /* a record that the front end wants back after a restart (reservations): durable
+                      when answered; replaces the one before; length 0 removes it */
+    VOLUME_RECALL, /* that record, zeros behind it; nothing but zeros when there is none */
+    VOLUME_QUERY, /* what of the range holds something: one iovec of struct volume_run, filled front
+                     to back as far as there is room (or patience); length 0 ends them */
+    VOLUME_SPACE, /* one iovec of struct volume_space; length 0 */
     VOLUME_OPS
 };
 
-enum { VOLUME_REQUEST_BYTES_MAX = 8 << 20, VOLUME_COMPARE_BYTES_MAX = 128 << 10 };
+enum {
+    VOLUME_REQUEST_BYTES_MAX = 8 << 20,
+    VOLUME_COMPARE_BYTES_MAX = 128 << 10,
+    VOLUME_RECORD_BYTES_MAX = 16 << 10,
+};
 
 struct volume_door;
 
@@ -57,6 +68,18 @@ struct volume_request {
     void *owner;
 };
 
+/* A part of a volume that is alike: in whole blocks of 4096 bytes but for the ends of the range
+ * that was asked about. */
+struct volume_run {
+    uint64_t length_bytes;
+    bool mapped; /* false: reads as zero and takes no space */
+};
+
+struct volume_space {
+    uint64_t used_bytes;              /* by the volume, logical */
+    uint64_t free_bytes, total_bytes; /* of the pool, for volumes of this profile, logical */
+};
+
 /* Who answers requests: an engine, or a test's stand-in. */
 struct volume_door {
     struct env *env; /* loop on which dispatch() runs */
@@ -67,6 +90,13 @@ struct volume_door {
 void volume_submit(struct volume_request *request);
 /* For doors: hands the request back to its client with `status`. Door's loop only. */
 void volume_complete(struct volume_request *request, int status);
+
+/* What a loss beyond redundancy has done to a volume's own metadata. */
+enum volume_health {
+    VOLUME_WHOLE,
+    VOLUME_DAMAGED, /* reads what it can, refuses changes with ERR_DATA_LOSS */
+    VOLUME_BROKEN,  /* lacks what it had acknowledged: refuses everything */
+};
 
 /* What a front end needs to know about a volume; a copy, plain data. */
 struct volume_info {
@@ -80,6 +110,7 @@ struct volume_info {
     bool sync_always;         /* acknowledged = durable; false: durable at flush and FUA */
     uint64_t allocated_bytes; /* logical, as of the last checkpoint plus what is dirty */
     bool deleting;
+    enum volume_health health;
 };
 
 #endif

@@ -236,6 +236,8 @@ void engine_volume_list(struct engine *engine, struct volume_info **ret_volumes,
     *ret_count = engine->volume_count;
     for (uint32_t i = 0; i < engine->volume_count; i++) {
         (*ret_volumes)[i] = engine->volumes[i]->info;
+        (*ret_volumes)[i].health =
+            (enum volume_health)atomic_load(&fake_engine_faults.volume_health);
     }
 }
 
@@ -306,9 +308,38 @@ static int serve_request(struct volume *volume, struct volume_request *request) 
     }
 }
 
+static void recall(void *ctx, const char *kind, const char *id, const void *blob, uint32_t bytes) {
+    struct volume_request *request = ctx;
+    (void)kind;
+    if (strtoull(id, NULL, 10) == request->volume_id) {
+        memcpy(request->iov[0].iov_base, blob, bytes);
+    }
+}
+
+/* What a front end keeps beside a volume: one iovec. */
+static int serve_record(struct engine *engine, struct volume_request *request) {
+    char id[24];
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)request->volume_id);
+    if (request->op == VOLUME_RECALL) {
+        memset(request->iov[0].iov_base, 0, request->iov[0].iov_len);
+        engine_config_each(engine, VOLUME_RECORD_KIND, recall, request);
+        return OK;
+    }
+    if (request->length_bytes == 0) {
+        (void)!engine_config_delete(engine, VOLUME_RECORD_KIND, id, NULL);
+        return OK;
+    }
+    return engine_config_set(engine, VOLUME_RECORD_KIND, id, request->iov[0].iov_base,
+                             (uint32_t)request->length_bytes, NULL);
+}
+
 static void dispatch(struct volume_door *door, struct volume_request *request) {
     struct engine *engine = CONTAINER_OF(door, struct engine, door);
     int status = engine->imported ? ERR_NOT_FOUND : ERR_SHUTDOWN;
+    if (engine->imported && (request->op == VOLUME_KEEP || request->op == VOLUME_RECALL)) {
+        volume_complete(request, serve_record(engine, request));
+        return;
+    }
     for (uint32_t i = 0; engine->imported && i < engine->volume_count; i++) {
         if (engine->volumes[i]->info.id == request->volume_id) {
             status = serve_request(engine->volumes[i], request);

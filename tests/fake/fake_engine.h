@@ -13,7 +13,8 @@ struct fake_engine_faults {
     atomic_uint change_ms;    /* a change parks its fiber for so long: the loop goes on */
     atomic_uint loop_hang_ms; /* the next status blocks the loop for so long */
     atomic_int close_error;
-    atomic_uint disk_lost; /* a bit a disk: shown as missing */
+    atomic_uint disk_lost;    /* a bit a disk: shown as missing */
+    atomic_int volume_health; /* enum volume_health: shown of all volumes */
 };
 extern struct fake_engine_faults fake_engine_faults;
 

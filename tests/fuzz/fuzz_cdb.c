@@ -90,9 +90,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     volume.info.sync_always = (bytes & 2) != 0;
     struct scsi_target *target = scsi_target_new(&fake.env);
     need(scsi_lun_add(target, 0, &volume.door, &volume.info, NULL) == OK);
-    struct scsi_port port = {1, 1, "iqn.2025-01.org.example,t,0x0001", "iqn.2025-01.org.example"};
+    struct scsi_port port = {1, 1, "iqn.2025-01.org.example,t,0x0001", "iqn.2025-01.org.example",
+                             "iqn.2025-01.org.example:a,i,0x800000000001"};
     nexuses[0] = scsi_nexus_open(target, &port);
+    port.initiator_port[24] = 'b';
     nexuses[1] = scsi_nexus_open(target, &port);
+    fake_env_settle(&fake);
     while (bytes >= RECORD_BYTES && count < TASKS_MAX) {
         const uint8_t *record = data;
         volume.hold = (record[0] & HOLD) != 0;

@@ -134,6 +134,13 @@ deny "so is an unknown file" fault heal nothing
 rm "$mount/b"
 deny "an unlinked file is gone" test -e "$mount/b"
 
+# Many, because what the kernel lines up it lines up by a hash.
+truncate -s 1M "$backing"/f{1..50}
+stat "$mount"/f{1..50} >/dev/null
+try "writes to files that hang stand in no other file's way" \
+    "$build/tests/interop/hung-files" "$mount" 50 8
+fault give-up '*'
+
 put a 50 x
 end "$faultfs_pid"
 try "a clean end writes what is unflushed" reached a 50 x

@@ -54,6 +54,27 @@ static int compare_and_write(struct volume_request *request, uint8_t *at) {
     return status;
 }
 
+/* Blocks of zeros count as unmapped. */
+static void query(const struct memory_volume *volume, const struct volume_request *request) {
+    static const uint8_t zeros[4096];
+    struct volume_run *runs = request->iov[0].iov_base;
+    size_t room = request->iov[0].iov_len / sizeof(runs[0]), count = 0;
+    memset(runs, 0, request->iov[0].iov_len);
+    uint64_t at = request->offset_bytes, end = at + request->length_bytes;
+    while (at < end) {
+        uint64_t block = round_down(at, 4096), next = MIN(block + 4096, end);
+        bool mapped = memcmp(volume->data + block, zeros, sizeof(zeros)) != 0;
+        if (count == 0 || runs[count - 1].mapped != mapped) {
+            if (count == room) {
+                return;
+            }
+            runs[count++].mapped = mapped;
+        }
+        runs[count - 1].length_bytes += next - at;
+        at = next;
+    }
+}
+
 static int carry_out(struct memory_volume *volume, struct volume_request *request) {
     uint64_t offset = request->offset_bytes, length = request->length_bytes;
     uint8_t *at = volume->data + offset;
@@ -92,6 +113,20 @@ static int carry_out(struct memory_volume *volume, struct volume_request *reques
     case VOLUME_COMPARE_AND_WRITE:
         ASSERT_LE(length, VOLUME_COMPARE_BYTES_MAX);
         return compare_and_write(request, at);
+    case VOLUME_KEEP:
+        ASSERT_LE(length, VOLUME_RECORD_BYTES_MAX);
+        memset(volume->record, 0, sizeof(volume->record));
+        copy(request, 0, volume->record, length, false);
+        break;
+    case VOLUME_RECALL:
+        copy(request, 0, volume->record, length, true);
+        break;
+    case VOLUME_QUERY:
+        query(volume, request);
+        break;
+    case VOLUME_SPACE:
+        memcpy(request->iov[0].iov_base, &volume->space, sizeof(volume->space));
+        break;
     case VOLUME_FLUSH:
     case VOLUME_VERIFY:
     case VOLUME_OPS:
@@ -150,6 +185,7 @@ void memory_volume_init(struct memory_volume *volume, struct env *env, uint64_t 
     for (uint32_t i = 0; i < 16; i++) {
         volume->info.uuid.bytes[i] = (uint8_t)(0x11 * i + 3);
     }
+    volume->space = (struct volume_space){0, 1ull << 40, 1ull << 40};
     list_init(&volume->held);
     volume->data = mem_alloc(size_bytes);
 }

@@ -19,6 +19,8 @@ struct memory_volume {
     uint64_t fail_error_bytes;
     uint64_t counts[VOLUME_OPS];
     uint64_t fua_count;
+    struct volume_space space;               /* VOLUME_SPACE */
+    uint8_t record[VOLUME_RECORD_BYTES_MAX]; /* VOLUME_KEEP */
 };
 
 void memory_volume_init(struct memory_volume *volume, struct env *env, uint64_t size_bytes,

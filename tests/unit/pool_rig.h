@@ -97,7 +97,7 @@ static inline void do_take(void *arg) {
 
 static inline void do_commit(void *arg) {
     struct call *c = arg;
-    c->error = pool_commit(c->pool, &c->roots, NULL, c->flags);
+    c->error = pool_commit(c->pool, &c->roots, NULL, c->flags, c->pool->meta_copies);
 }
 
 static inline void do_settle(void *arg) {

@@ -178,6 +178,32 @@ static void a_disk_that_holds_too_much_answers_at_once(void **state) {
     end(&f);
 }
 
+static void nothing_waits_for_an_abandoned_disk(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f, NS_PER_S, 0);
+    f.media->hang = true;
+    struct buf *b = buf_new(4096);
+    struct noted a = noted(ENV_IO_WRITE, 0, 4096, b), c = noted(ENV_IO_READ, 0, 4096, b);
+    disk_submit(f.disk, &a.io);
+    disk_abandon(f.disk);
+    assert_int_equal(a.done, 0); /* from the loop */
+    disk_submit(f.disk, &c.io);
+    fake_settle(&f.fake);
+    assert_int_equal(a.done + c.done, 2);
+    assert_int_equal(a.io.result, ERR_DISK_GONE);
+    assert_int_equal(c.io.result, ERR_DISK_GONE);
+    assert_int_equal(disk_counters(f.disk)->late_changes, 1); /* it may still be carried out */
+    assert_int_equal(disk_counters(f.disk)->event_count, 0);
+    f.media->hang = false;
+    fake_release(&f.fake);
+    fake_settle(&f.fake);
+    assert_int_equal(disk_counters(f.disk)->late_changes, 0);
+    assert_int_equal(a.done, 1);
+    buf_unref(b);
+    end(&f);
+}
+
 static void closing_cancels_from_the_loop(void **state) {
     (void)state;
     struct fixture f;
@@ -294,6 +320,7 @@ int main(void) {
         cmocka_unit_test(a_deadline_cuts_off_and_keeps_the_buffer),
         cmocka_unit_test(deadlines_expire_in_their_order),
         cmocka_unit_test(a_disk_that_holds_too_much_answers_at_once),
+        cmocka_unit_test(nothing_waits_for_an_abandoned_disk),
         cmocka_unit_test(closing_cancels_from_the_loop),
         cmocka_unit_test(a_callback_may_close_the_disk),
         cmocka_unit_test(errors_are_counted_and_the_last_ten_kept),

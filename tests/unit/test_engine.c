@@ -33,6 +33,11 @@ static int run(struct engine *e, uint64_t id, enum volume_op op, uint64_t offset
     return volume_run(engine_door(e), id, op, offset, length, data);
 }
 
+static int ask(struct engine *e, uint64_t id, enum volume_op op, uint64_t offset, uint64_t length,
+               void *data, size_t data_bytes) {
+    return volume_ask(engine_door(e), id, op, offset, length, data, data_bytes);
+}
+
 static void report(void *owner, const char *text) {
     (void)owner;
     print_error("check: %s\n", text);
@@ -111,6 +116,63 @@ static void read_in_sequence(struct rig *r, struct engine *e, uint64_t id) {
     assert_true(counters.read_ahead_blocks > VOLUME_BYTES / 4096 / 2);
 }
 
+static void count_record(void *ctx, const char *kind, const char *id, const void *blob,
+                         uint32_t bytes) {
+    (void)kind;
+    (void)id;
+    (void)blob;
+    (void)bytes;
+    ++*(uint32_t *)ctx;
+}
+
+/* What a front end keeps beside its volume: `round` is what it kept last. */
+static void keep_and_recall(struct engine *e, uint64_t id, int round) {
+    uint8_t record[VOLUME_RECORD_BYTES_MAX], zeros[VOLUME_RECORD_BYTES_MAX] = {0};
+    assert_int_equal(run(e, id, VOLUME_RECALL, 0, sizeof(record), record), OK);
+    for (size_t i = 0; i < sizeof(record); i++) {
+        assert_int_equal(record[i], round > 0 && i < 512u * (unsigned)round ? round : 0);
+    }
+    memset(record, round + 1, sizeof(record));
+    uint64_t bytes = 512u * (unsigned)(round + 1);
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, sizeof(record), record), OK);
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, 0, NULL), OK);
+    assert_int_equal(run(e, id, VOLUME_RECALL, 0, sizeof(record), record), OK);
+    assert_memory_equal(record, zeros, sizeof(record));
+    memset(record, round + 1, sizeof(record));
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, bytes, record), OK);
+    assert_int_equal(run(e, id, VOLUME_KEEP, 0, 2 * sizeof(record), record), ERR_INVALID);
+}
+
+/* The runs tell what was written and what was given back since: in the overlay, in the tree. */
+static void query_runs(struct engine *e, uint64_t id) {
+    struct volume_run runs[8];
+    struct volume_space before, after;
+    uint8_t data[16384];
+    memset(data, 7, sizeof(data));
+    assert_int_equal(ask(e, id, VOLUME_SPACE, 0, 0, &before, sizeof(before)), OK);
+    assert_true(before.free_bytes > 0 && before.free_bytes <= before.total_bytes);
+    assert_int_equal(run(e, id, VOLUME_UNMAP, 0, 1 << 20, NULL), OK);
+    assert_int_equal(run(e, id, VOLUME_WRITE, 65536, sizeof(data), data), OK);
+    assert_int_equal(run(e, id, VOLUME_WRITE, 512 << 10, 4096, data), OK);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(ask(e, id, VOLUME_QUERY, 512, (1 << 20) - 512, runs, sizeof(runs)), OK);
+        static const uint64_t expected[] = {
+            65536 - 512, 16384, (512 << 10) - 65536 - 16384, 4096, (512 << 10) - 4096, 0};
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(runs[i].length_bytes, expected[i]);
+            assert_int_equal(runs[i].mapped, i % 2 == 1 && i < 5);
+        }
+        /* with room for less it says less */
+        assert_int_equal(ask(e, id, VOLUME_QUERY, 65536, 1 << 19, runs, sizeof(runs[0])), OK);
+        assert_int_equal(runs[0].length_bytes, 16384);
+        assert_int_equal(engine_checkpoint(e), OK);
+    }
+    assert_int_equal(ask(e, id, VOLUME_QUERY, VOLUME_BYTES, 512, runs, sizeof(runs)), ERR_RANGE);
+    assert_int_equal(ask(e, id, VOLUME_SPACE, 0, 0, &after, sizeof(after)), OK);
+    assert_true(after.used_bytes <= VOLUME_BYTES);
+    assert_int_equal(run(e, id, VOLUME_WRITE_ZEROES, 0, 1 << 20, NULL), OK);
+}
+
 static void life(void *arg) {
     struct rig *r = arg;
     struct errmsg e = {0};
@@ -126,9 +188,11 @@ static void life(void *arg) {
     struct volume_options volume = {.name = "v", .size_bytes = VOLUME_BYTES, .profile = r->profile};
     must(engine_volume_create(engine, &volume, &id, &e), &e);
     must(engine_config_set(engine, "lun", "v", "{}", 2, &e), &e);
+    query_runs(engine, id);
     for (int round = 0; round < 3; round++) {
         random_steps(r, engine, id);
         verify_all(r, engine, id);
+        keep_and_recall(engine, id, round);
         must(engine_close(engine, round == 1, env_now_ns(r->env) + 10 * NS_PER_S, &e), &e);
         struct engine_check_result result;
         must(engine_check(r->env, &import.pool, report, NULL, &result, &e), &e);
@@ -140,7 +204,12 @@ static void life(void *arg) {
         read_in_sequence(r, engine, id);
         verify_all(r, engine, id);
     }
+    uint32_t kept = 0;
+    engine_config_each(engine, VOLUME_RECORD_KIND, count_record, &kept);
+    assert_int_equal(kept, 1);
     must(engine_volume_delete(engine, "v", &e), &e);
+    engine_config_each(engine, VOLUME_RECORD_KIND, count_record, &kept);
+    assert_int_equal(kept, 1); /* it went with the volume */
     must(engine_checkpoint(engine), &e);
     must(engine_checkpoint(engine), &e);
     struct engine_status *status = mem_alloc(sizeof(*status));

@@ -330,6 +330,93 @@ static void an_old_image_of_a_disk_is_stale(void **state) {
     end(&f);
 }
 
+/* Lets go of a disk after a while. */
+struct holder {
+    struct env *env;
+    struct env_disk *disk;
+    uint64_t ns;
+};
+
+static void hold_for(void *arg) {
+    struct holder *h = arg;
+    fiber_sleep_until(env_now_ns(h->env) + h->ns);
+    env_disk_close(h->disk);
+}
+
+static struct env_disk *hold(struct fixture *f, const char *path) {
+    const struct env_disk_options options = {.exclusive = true};
+    struct env_disk *disk = NULL;
+    assert_int_equal(env_disk_open(&f->host.env, path, &options, &disk, NULL), OK);
+    return disk;
+}
+
+/* A pool that could do without d1 is not opened without it while somebody only holds it. */
+static void a_busy_disk_is_not_absent(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f, 3);
+    fake_media_add(&f.rig.world, "other", RIG_DISK_BYTES);
+    f.rig.paths[3] = "other"; /* somebody's, and always in use */
+    struct env_disk *other = hold(&f, "other");
+    struct call c = call_on(&f.host, &f.rig);
+    c.path_count = 4;
+    struct holder holder = {.env = &f.host.env, .disk = hold(&f, "d1"), .ns = 3 * NS_PER_S};
+    fiber_start(&f.host.env, hold_for, &holder);
+    uint64_t started = f.host.now_ns;
+    assert_int_equal(run_open_and_take(&c), OK);
+    assert_int_equal(pool_in_sync_count(c.pool), 3);
+    assert_in_range(f.host.now_ns - started, 2 * NS_PER_S, 4 * NS_PER_S);
+    run_close(&c);
+
+    struct env_disk *held = hold(&f, "d1");
+    for (int read_only = 0; read_only < 2; read_only++) {
+        c.read_only = read_only == 1;
+        started = f.host.now_ns;
+        assert_int_equal(run(&c, do_open), ERR_BUSY);
+        assert_says(&c, "in use by another program, a mount or an array: d1 (disk 1 of tank).");
+        assert_in_range(f.host.now_ns - started, 5 * NS_PER_S, 6 * NS_PER_S);
+    }
+    c.read_only = false;
+    assert_int_equal(run(&c, do_scan), OK);
+    assert_int_equal(c.found_count, 1);
+    assert_non_null(strstr(c.found[0].problem, "in use"));
+    mem_free(c.found);
+    env_disk_close(held);
+    started = f.host.now_ns;
+    assert_int_equal(run_open_and_take(&c), OK); /* nothing was shut out */
+    assert_int_equal(pool_in_sync_count(c.pool), 3);
+    assert_in_range(f.host.now_ns - started, 0, NS_PER_S);
+    run_close(&c);
+
+    held = hold(&f, "d1");
+    c.force_quorum = true;
+    assert_int_equal(run_open_and_take(&c), OK);
+    assert_int_equal(c.pool->super.members[1].state, MEMBER_MISSING);
+    assert_non_null(strstr(c.pool->why[1], "in use"));
+    run_close(&c);
+    c.force_quorum = false;
+    assert_int_equal(run_open_and_take(&c), OK); /* it is out, busy or not: nobody waits */
+    run_close(&c);
+    env_disk_close(held);
+    env_disk_close(other);
+    end(&f);
+}
+
+/* One is held by the other; that is no reason to refuse. */
+static void two_paths_to_one_disk(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f, 2);
+    struct call c = call_on(&f.host, &f.rig);
+    const char *twice[] = {"d0", "d1", "d0"};
+    c.paths = twice;
+    c.path_count = 3;
+    assert_int_equal(run_open_and_take(&c), OK);
+    assert_int_equal(pool_in_sync_count(c.pool), 2);
+    run_close(&c);
+    end(&f);
+}
+
 static void another_host_asks_first(void **state) {
     (void)state;
     struct fixture f;
@@ -338,8 +425,11 @@ static void another_host_asks_first(void **state) {
     fake_init(&second, &f.rig.world, 2);
     struct call a = call_on(&f.host, &f.rig), b = call_on(&second, &f.rig);
     assert_int_equal(run_open_and_take(&a), OK);
-    assert_int_equal(run(&b, do_open), ERR_NOT_FOUND); /* each disk is in use */
+    assert_int_equal(run(&b, do_open), ERR_BUSY); /* each disk is in use */
     assert_says(&b, "in use");
+    assert_int_equal(run(&b, do_scan), OK);
+    assert_int_equal(b.found_count, 0);
+    mem_free(b.found);
     run_close(&a);
     assert_int_equal(run(&b, do_open), ERR_BUSY);
     assert_says(&b, "last used by host host-");
@@ -561,22 +651,23 @@ static void a_probe_expels_what_is_gone(void **state) {
     end(&f);
 }
 
-static void set_three_copies(void *arg) {
-    struct call *c = arg;
-    c->error = pool_set_meta_copies(c->pool, 3);
-}
-
 static void copies_of_metadata_can_be_raised(void **state) {
     (void)state;
     struct fixture f;
     begin(&f, 4);
     struct call c = call_on(&f.host, &f.rig);
     assert_int_equal(run_open_and_take(&c), OK);
-    assert_int_equal(run(&c, set_three_copies), OK);
+    assert_int_equal(c.pool->meta_copies, 2);
+    c.pool->meta_copies = 3;
+    pool_expel(c.pool, 3, "it is slow");
+    assert_int_equal(run(&c, do_settle), OK);
+    assert_int_equal(c.pool->super.meta_copies, 2); /* not before a checkpoint has given them */
+    assert_int_equal(run(&c, do_commit), OK);
+    assert_int_equal(c.pool->super.meta_copies, 3);
     run_close(&c);
     assert_int_equal(run(&c, do_open), OK);
     assert_int_equal(c.pool->super.meta_copies, 3);
-    assert_int_equal(c.pool->super.checkpoint, 0);
+    assert_int_equal(c.pool->meta_copies, 3);
     run_close(&c);
     end(&f);
 }
@@ -630,6 +721,8 @@ int main(void) {
         cmocka_unit_test(foreign_and_absent_disks_are_named),
         cmocka_unit_test(an_unknown_feature_is_refused),
         cmocka_unit_test(an_old_image_of_a_disk_is_stale),
+        cmocka_unit_test(a_busy_disk_is_not_absent),
+        cmocka_unit_test(two_paths_to_one_disk),
         cmocka_unit_test(another_host_asks_first),
         cmocka_unit_test(scanning_lists_pools),
         cmocka_unit_test(a_member_that_fails_a_commit_is_expelled),

@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -106,6 +108,53 @@ static void make_pool(struct pool_call *c, const char *path) {
     if (c->error != OK) {
         fail_msg("%s", c->message.text);
     }
+}
+
+/* ---- disks in use ---- */
+
+static void *let_go(void *fd) {
+    (void)usleep(500 * 1000);
+    (void)close((int)(intptr_t)fd);
+    return NULL;
+}
+
+static void open_and_close(void *arg) {
+    struct pool_call *c = arg;
+    const struct pool_open_options options = {.paths = &c->path, .path_count = 1};
+    struct pool *pool = NULL;
+    c->error = pool_open(c->env, &options, &pool, &c->message);
+    pool_close(pool);
+    env_stop(c->env);
+}
+
+/* Opens the pool on `path`, which the descriptor holds for half a second more. */
+static void open_while_held(const char *path, int holder) {
+    const struct env_linux_options options = {.state_dir = folder};
+    struct pool_call c = {.path = path};
+    pthread_t thread;
+    assert_true(holder >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, let_go, (void *)(intptr_t)holder), 0);
+    assert_int_equal(env_linux_new(&options, &c.env, &c.message), OK);
+    uint64_t started = env_now_ns(c.env);
+    fiber_start(c.env, open_and_close, &c);
+    env_run(c.env);
+    uint64_t took = env_now_ns(c.env) - started;
+    env_linux_free(c.env);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (c.error != OK) {
+        fail_msg("%s", c.message.text);
+    }
+    assert_in_range(took, 400 * (uint64_t)NS_PER_MS, 4 * NS_PER_S);
+}
+
+static void a_locked_file_is_waited_for(void **state) {
+    (void)state;
+    struct pool_call call;
+    new_file();
+    make_pool(&call, file_path);
+    int holder = open(file_path, O_RDONLY | O_CLOEXEC);
+    assert_true(holder >= 0 && flock(holder, LOCK_EX) == 0);
+    open_while_held(file_path, holder);
 }
 
 /* ---- content ---- */
@@ -264,7 +313,7 @@ static void use_device(const struct loop *loop) {
     assert_true(holder >= 0);
     assert_int_equal(prepare(loop->path, true, &message), ERR_BUSY);
     assert_names(&message, "is in use");
-    assert_int_equal(close(holder), 0);
+    open_while_held(loop->path, holder);
     assert_int_equal(pool_host_content(loop->path, text, sizeof(text), NULL), OK);
     assert_string_equal(text, "disk 0 of the Holdfast pool tank");
 }
@@ -284,6 +333,7 @@ static void whole_devices_get_a_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_locked_file_is_waited_for),
         cmocka_unit_test(foreign_content_is_named_and_kept),
         cmocka_unit_test(what_partitions_hold_is_named),
         cmocka_unit_test(a_pools_disk_is_named),

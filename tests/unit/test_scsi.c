@@ -1,167 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
 /* The device server, driven with CDBs written out from SPC-4 and SBC-3. */
-#include "unit.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
-#include "fake_env.h"
-#include "memory_volume.h"
-#include "scsi/bytes.h"
-#include "scsi/internal.h"
-#include "scsi/scsi.h"
-
-enum { LUN_BYTES = 64 << 20, BLOCKS = LUN_BYTES / 512, BUFFER_BYTES = 20 << 20 };
-
-struct world {
-    struct fake_env fake;
-    struct memory_volume volume;
-    struct scsi_target *target;
-    struct scsi_nexus *a, *b;
-};
-
-/* A task with its memory, as a transport would have it. */
-struct call {
-    struct scsi_task task;
-    uint8_t *in, *out;
-    bool begun, done, dropped;
-};
-
-static void on_done(struct scsi_task *task) {
-    struct call *call = task->owner;
-    assert_false(call->done);
-    call->done = true;
-}
-
-static void on_dropped(struct scsi_task *task) {
-    struct call *call = task->owner;
-    assert_false(call->dropped);
-    call->dropped = true;
-}
-
-static struct world *world_new(uint32_t block_bytes) {
-    struct world *w = MEM_NEW(struct world);
-    fake_env_init(&w->fake);
-    memory_volume_init(&w->volume, &w->fake.env, LUN_BYTES, block_bytes);
-    w->target = scsi_target_new(&w->fake.env);
-    assert_int_equal(scsi_lun_add(w->target, 3, &w->volume.door, &w->volume.info, NULL), OK);
-    struct scsi_port port = {1, 1, "iqn.2025-01.org.example:t,t,0x0001",
-                             "iqn.2025-01.org.example:t"};
-    w->a = scsi_nexus_open(w->target, &port);
-    w->b = scsi_nexus_open(w->target, &port);
-    return w;
-}
-
-static void world_free(struct world *w) {
-    scsi_nexus_close(w->a);
-    scsi_nexus_close(w->b);
-    memory_volume_let_go(&w->volume);
-    fake_env_settle(&w->fake);
-    assert_int_equal(scsi_target_outstanding(w->target), 0);
-    scsi_target_free(w->target);
-    memory_volume_done(&w->volume);
-    fake_env_done(&w->fake);
-    mem_free(w);
-}
-
-static struct call *start(struct world *w, struct scsi_nexus *nexus, uint32_t lun,
-                          const uint8_t *cdb, size_t cdb_bytes, const void *out, uint64_t out_bytes,
-                          uint64_t in_bytes) {
-    struct call *call = MEM_NEW(struct call);
-    struct scsi_task *task = &call->task;
-    task->nexus = nexus;
-    task->lun_field[1] = (uint8_t)lun;
-    memcpy(task->cdb, cdb, cdb_bytes);
-    task->expected_out_bytes = out_bytes;
-    task->expected_in_bytes = in_bytes;
-    task->done = on_done;
-    task->dropped = on_dropped;
-    task->owner = call;
-    call->begun = scsi_task_begin(task);
-    if (!call->begun) {
-        return call;
-    }
-    assert_true(task->data_out_bytes <= out_bytes);
-    call->out = mem_alloc(task->data_out_bytes + 1);
-    call->in = mem_alloc(task->data_in_bytes + 1);
-    if (out != NULL) {
-        memcpy(call->out, out, task->data_out_bytes);
-    }
-    task->data_out = call->out;
-    task->data_in = call->in;
-    scsi_task_run(task);
-    assert_false(call->done); /* never from inside */
-    fake_env_settle(&w->fake);
-    return call;
-}
-
-static void call_free(struct call *call) {
-    assert_true(call->done || !call->begun);
-    mem_free(call->in);
-    mem_free(call->out);
-    mem_free(call);
-}
-
-static uint32_t sense_code(const struct scsi_task *task) {
-    if (task->sense_bytes == 0) {
-        return 0;
-    }
-    if (task->sense[0] == 0x72) {
-        return (uint32_t)task->sense[1] << 16 | get_be16(task->sense + 2);
-    }
-    return (uint32_t)(task->sense[2] & 15) << 16 | get_be16(task->sense + 12);
-}
-
-#define CDB(...) (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__})
-
-/* Runs to the end; returns the sense code, 0 when good. Data come back in a static buffer. */
-static uint8_t answer[BUFFER_BYTES];
-static struct scsi_task last;
-
-static uint32_t run(struct world *w, const uint8_t *cdb, size_t cdb_bytes, const void *out,
-                    uint64_t out_bytes, uint64_t in_bytes) {
-    struct call *call = start(w, w->a, 3, cdb, cdb_bytes, out, out_bytes, in_bytes);
-    assert_true(call->done || !call->begun);
-    last = call->task;
-    if (call->begun) {
-        memcpy(answer, call->in, last.data_in_ready_bytes);
-    }
-    uint32_t code = sense_code(&last);
-    assert_true((code != 0) == (last.status == SCSI_CHECK_CONDITION));
-    call_free(call);
-    return code;
-}
-
-static uint32_t run_in(struct world *w, const uint8_t *cdb, size_t cdb_bytes, uint64_t in_bytes) {
-    return run(w, cdb, cdb_bytes, NULL, 0, in_bytes);
-}
-
-static uint32_t test_unit_ready(struct world *w, struct scsi_nexus *nexus) {
-    struct call *call = start(w, nexus, 3, CDB(0, 0, 0, 0, 0, 0), NULL, 0, 0);
-    uint32_t code = sense_code(&call->task);
-    call_free(call);
-    return code;
-}
-
-static void clear_attentions(struct world *w) {
-    assert_int_equal(test_unit_ready(w, w->a), SENSE_POWER_ON);
-    assert_int_equal(test_unit_ready(w, w->b), SENSE_POWER_ON);
-    assert_int_equal(test_unit_ready(w, w->a), 0);
-    assert_int_equal(test_unit_ready(w, w->b), 0);
-}
-
-static int ready_world(void **state) {
-    struct world *w = world_new(512);
-    clear_attentions(w);
-    *state = w;
-    return 0;
-}
-
-static int done_world(void **state) {
-    world_free(*state);
-    return 0;
-}
+#include "scsi_world.h"
 
 /* ---- the table ---- */
 
@@ -210,7 +49,7 @@ static void stray_bits_are_pointed_at(void **state) {
     }
     assert_int_equal(run(w, CDB(0, 0, 0, 0, 0, 4), NULL, 0, 0), SENSE_INVALID_FIELD_IN_CDB);
     assert_int_equal(run(w, CDB(0xff, 0, 0, 0, 0, 0), NULL, 0, 0), SENSE_INVALID_OPCODE);
-    assert_int_equal(run(w, CDB(0x9e, 0x11), NULL, 0, 0), SENSE_INVALID_OPCODE);
+    assert_int_equal(run(w, CDB(0x9e, 0x11), NULL, 0, 0), SENSE_INVALID_FIELD_IN_CDB);
 }
 
 static void supported_opcodes(void **state) {
@@ -252,10 +91,10 @@ static void inquiry(void **state) {
     assert_int_equal(last.transfer_bytes, 5);
 
     assert_int_equal(run_in(w, CDB(0x12, 1, 0, 0, 255, 0), 255), 0);
-    assert_memory_equal(answer, "\x00\x00\x00\x07\x00\x80\x83\x86\xb0\xb1\xb2", 11);
-    for (uint32_t i = 4; i < 11; i++) {
-        uint8_t pages[7];
-        memcpy(pages, "\x00\x80\x83\x86\xb0\xb1\xb2", 7);
+    assert_memory_equal(answer, "\x00\x00\x00\x08\x00\x80\x83\x86\x8f\xb0\xb1\xb2", 12);
+    for (uint32_t i = 4; i < 12; i++) {
+        uint8_t pages[8];
+        memcpy(pages, "\x00\x80\x83\x86\x8f\xb0\xb1\xb2", 8);
         assert_int_equal(run_in(w, CDB(0x12, 1, pages[i - 4], 4, 0, 0), 1024), 0);
         assert_int_equal(answer[1], pages[i - 4]);
         assert_int_equal(last.transfer_bytes, 4u + get_be16(answer + 2));
@@ -777,7 +616,7 @@ static void resets_reach_everybody(void **state) {
 static void a_closing_nexus_drops_its_tasks(void **state) {
     struct world *w = *state;
     w->volume.hold = true;
-    struct scsi_port port = {2, 1, "", ""};
+    struct scsi_port port = {2, 1, "", "", "iqn.2025-01.org.example:c,i,0x800000000003"};
     struct scsi_nexus *nexus = scsi_nexus_open(w->target, &port);
     assert_int_equal(test_unit_ready(w, nexus), SENSE_POWER_ON);
     struct call *call = start(w, nexus, 3, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0), NULL, 0, 512);
@@ -800,8 +639,6 @@ static void lun_forms(void **state) {
     assert_int_equal(scsi_lun_decode((uint8_t[8]){0xc1, 1}, &number), ERR_RANGE);
     assert_int_equal(scsi_lun_decode((uint8_t[8]){0, 1, 0, 1}, &number), ERR_RANGE);
 }
-
-#define IN_WORLD(f) cmocka_unit_test_setup_teardown(f, ready_world, done_world)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MPL-2.0
 /* A short world with real threads: the engine on its loop, clients on loops of their own that
  * submit requests through the volume door, and a control thread that calls into the engine
- * meanwhile. Small enough for ThreadSanitizer; what it proves is that the door, the queues between
- * the loops and fiber_call() are all that threads share. */
+ * meanwhile; once on disks in memory, once on files with a few threads a disk, as where io_uring is
+ * refused. Small enough for ThreadSanitizer; what it proves is that the door, the queues between
+ * the loops and with the disks' threads, and fiber_call() are all that threads share. */
 #include "unit.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/math.h"
 #include "base/mem.h"
@@ -23,6 +26,7 @@ enum { DISKS = 4, CLIENTS = 2, STEPS = 300, CLIENT_BYTES = 2 << 20 };
 struct shared {
     struct env *env; /* the engine's */
     char state_dir[64];
+    char path[DISKS][96];
     struct engine *engine;
     uint64_t volume;
     struct errmsg e;
@@ -79,8 +83,10 @@ static void *engine_thread(void *arg) {
 
 static void bring_up(void *arg) {
     struct shared *s = arg;
-    static const char *const paths[DISKS] = {"mem:threads-0:64M", "mem:threads-1:64M",
-                                             "mem:threads-2:64M", "mem:threads-3:64M"};
+    const char *paths[DISKS];
+    for (int i = 0; i < DISKS; i++) {
+        paths[i] = s->path[i];
+    }
     struct pool_options create = {
         .name = "threads", .paths = paths, .path_count = DISKS, .force = true};
     struct engine_import_options import = {.pool = {.paths = paths, .path_count = DISKS},
@@ -116,14 +122,31 @@ static void must_succeed(const struct shared *s) {
     }
 }
 
-static void threads_share_a_pool(void **state) {
-    (void)state;
-    static struct shared s;
-    static struct client clients[CLIENTS];
+static void name_disks(struct shared *s, bool files) {
+    for (int i = 0; i < DISKS; i++) {
+        if (!files) {
+            (void)snprintf(s->path[i], sizeof(s->path[i]), "mem:threads-%d:64M", i);
+            continue;
+        }
+        (void)snprintf(s->path[i], sizeof(s->path[i]), "%s/disk-%d", s->state_dir, i);
+        int fd = open(s->path[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_true(fd >= 0 && ftruncate(fd, 64 << 20) == 0);
+        assert_int_equal(close(fd), 0);
+    }
+}
+
+static void threads_share(bool files) {
+    struct shared s = {0};
+    struct client clients[CLIENTS];
     pthread_t engine;
     (void)snprintf(s.state_dir, sizeof(s.state_dir), "/tmp/holdfast-test-XXXXXX");
     assert_non_null(mkdtemp(s.state_dir));
-    struct env_linux_options options = {.state_dir = s.state_dir};
+    name_disks(&s, files);
+    struct env_linux_options options = {
+        .state_dir = s.state_dir,
+        .ring = files ? ENV_LINUX_RING_OFF : ENV_LINUX_RING_AUTO,
+        .disk_workers = 3,
+    };
     assert_int_equal(env_linux_new(&options, &s.env, &s.e), OK);
     assert_int_equal(pthread_create(&engine, NULL, engine_thread, &s), 0);
     fiber_call(s.env, bring_up, &s);
@@ -153,9 +176,25 @@ static void threads_share_a_pool(void **state) {
         env_linux_free(clients[i].env);
     }
     env_linux_free(s.env);
+    char command[96];
+    (void)snprintf(command, sizeof(command), "rm -r %s", s.state_dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void threads_share_a_pool(void **state) {
+    (void)state;
+    threads_share(false);
+}
+
+static void threads_share_a_pool_of_files(void **state) {
+    (void)state;
+    threads_share(true);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_share_a_pool)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_share_a_pool),
+        cmocka_unit_test(threads_share_a_pool_of_files),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,6 +182,65 @@ static void the_most_runs_are_not_exceeded(void **state) {
     world_free(w);
 }
 
+static int find_visit(void *ctx, uint64_t key, const void *value) {
+    struct reading *r = ctx;
+    assert_int_equal(key, r->end);
+    assert_int_equal(value_id(r->world, value), r->world->model[r->slot]);
+    r->items++;
+    return OK;
+}
+
+static void check_find(struct world *w, uint32_t slot) {
+    struct reading r = {.world = w, .slot = slot, .end = slot_key(w, slot)};
+    assert_int_equal(tree_find(&w->tree, r.end, find_visit, &r), OK);
+    assert_int_equal(r.items, w->model[slot] != 0);
+}
+
+/* What is put on top of a damaged tree reads nothing of it, and is found without reading it. */
+static void damaged_trees_take_runs_on_top(void **state) {
+    (void)state;
+    struct world *w = world_new(TREE_EXTENTS, 512, 5);
+    struct script s = {.world = w};
+    w->slots = 300000;
+    for (uint32_t i = 0; i < w->slots; i++) {
+        script_put(&s, i);
+    }
+    assert_int_equal(script_run(&s, true), OK);
+    s.on_top = true;
+    for (uint32_t i = 0; i < TREE_LEVELS_MAX + 2; i++) {
+        script_reset(&s);
+        script_put(&s, 100 * i);
+        script_delete(&s, 100 * i + 1, 3);
+        script_delete(&s, 10000, 5000); /* wide */
+        script_put(&s, 200000 + i);
+        bool full = w->tree.root.levels == TREE_LEVELS_MAX;
+        w->store.fail_read = full ? 0 : 1;
+        assert_int_equal(script_run(&s, true), OK);
+        assert_int_equal(w->store.fail_read, full ? 0 : 1); /* nothing was read */
+        w->store.fail_read = 0;
+        assert_int_equal(w->tree.root.levels, full ? TREE_LEVELS_MAX : i + 2);
+        uint64_t reads = w->store.reads;
+        check_find(w, 100 * i);
+        check_find(w, 100 * i + 1);
+        check_find(w, 10000 + 777 * i % 5000);
+        assert_true(w->store.reads - reads <= 3 * 4); /* of one run */
+        check_find(w, 250000 + i);
+    }
+    check_world(w);
+    /* More than can be spelled out: refused, and nothing has changed. */
+    script_reset(&s);
+    script_delete(&s, 0, 150000);
+    script_put(&s, 160000);
+    script_delete(&s, 170000, 120000);
+    assert_int_equal(script_run(&s, true), ERR_LIMIT);
+    check_world(w);
+    s.on_top = false;
+    assert_int_equal(script_run(&s, false), OK);
+    check_world(w);
+    script_free(&s);
+    world_free(w);
+}
+
 static void maps_are_like_the_model(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -621,6 +680,7 @@ int main(void) {
         cmocka_unit_test(delta_runs_are_like_the_model),
         cmocka_unit_test(runs_pile_up_and_fold),
         cmocka_unit_test(the_most_runs_are_not_exceeded),
+        cmocka_unit_test(damaged_trees_take_runs_on_top),
         cmocka_unit_test(maps_are_like_the_model),
         cmocka_unit_test(failures_leave_the_old_tree),
         cmocka_unit_test(a_small_merge_touches_one_path),

@@ -226,6 +226,7 @@ struct script {
     struct script_op *op;
     uint32_t count, room, at;
     uint64_t claim; /* put_count as told to the merge; 0: the truth */
+    bool on_top;
     struct value value;
 };
 
@@ -280,8 +281,11 @@ static void script_freed(void *ctx, uint64_t key, const void *value) {
 /* Merges; the model and the numbers change only when it succeeds. */
 static int script_run(struct script *s, bool delta_allowed) {
     struct world *w = s->world;
-    struct tree_batch batch = {
-        .next = script_next, .freed = script_freed, .ctx = s, .delta_allowed = delta_allowed};
+    struct tree_batch batch = {.next = script_next,
+                               .freed = script_freed,
+                               .ctx = s,
+                               .delta_allowed = delta_allowed,
+                               .on_top = s->on_top};
     struct tree_root_phys root;
     uint64_t puts = 0;
     for (uint32_t i = 0; i < s->count; i++) {

@@ -19,10 +19,10 @@ static inline void volume_wait_done(struct volume_request *q) {
     fiber_wake(w->fiber);
 }
 
-/* Parks until the answer; data may be NULL where nothing is transferred. */
-static inline int volume_run(struct volume_door *door, uint64_t id, enum volume_op op,
-                             uint64_t offset, uint64_t length, void *data) {
-    struct iovec iov = {.iov_base = data, .iov_len = length};
+/* Parks until the answer, which comes in an iovec that is not as long as the range. */
+static inline int volume_ask(struct volume_door *door, uint64_t id, enum volume_op op,
+                             uint64_t offset, uint64_t length, void *data, size_t data_bytes) {
+    struct iovec iov = {.iov_base = data, .iov_len = data_bytes};
     struct volume_wait w = {.request = {.client = fiber_env(),
                                         .door = door,
                                         .volume_id = id,
@@ -38,6 +38,12 @@ static inline int volume_run(struct volume_door *door, uint64_t id, enum volume_
         fiber_park();
     }
     return w.request.status;
+}
+
+/* Parks until the answer; data may be NULL where nothing is transferred. */
+static inline int volume_run(struct volume_door *door, uint64_t id, enum volume_op op,
+                             uint64_t offset, uint64_t length, void *data) {
+    return volume_ask(door, id, op, offset, length, data, length);
 }
 
 #endif

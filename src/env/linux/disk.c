@@ -62,6 +62,7 @@ static int open_fd(struct linux_disk *disk, const struct env_disk_options *optio
     }
     bool is_block = handle_is_block(disk->handle);
     disk->info.kind = is_block ? ENV_DISK_BLOCK : ENV_DISK_FILE;
+    disk->may_block = !handle_keeps_nowait(disk->handle);
     disk->info.discards = handle_can_punch(disk->handle);
     sysfs_describe(handle_device(disk->handle), is_block, &disk->info);
     handle_set_end(disk->handle, disk->window_bytes + disk->info.size_bytes);
@@ -135,7 +136,8 @@ void linux_disk_submit(struct env_disk *base, struct env_io *io) {
         linux_io_fail(io, 0); /* discards are hints: nothing to do is no failure */
     } else if (disk->memory != NULL) {
         memory_submit(l, io);
-    } else if (l->has_ring && !(io->op == ENV_IO_DISCARD && disk->info.kind == ENV_DISK_BLOCK)) {
+    } else if (l->has_ring && !disk->may_block &&
+               (io->op == ENV_IO_READ || io->op == ENV_IO_WRITE)) {
         ring_submit(l, io);
     } else {
         handle_work(disk->handle, io);

@@ -5,6 +5,10 @@
  * close) is done by a thread that belongs to this handle alone, never by the loop and never by a
  * thread that other disks need. So a disk that hangs costs its own threads and nothing else.
  *
+ * Opening is done by the loop's own thread, but what it asks of the file system by way of an I/O is
+ * asked by a thread as well, and not waited for long: a disk that hangs is found out by its next
+ * I/O, which has a deadline.
+ *
  * The handle is counted: the disk, each worker and a running probe hold one reference; the last one
  * closes the descriptor. When that is the disk's, a thread is made to do it. Until the closing is
  * done the file's lock or the device's claim may still be held, so opening waits a little while
@@ -12,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +24,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -33,6 +39,7 @@ enum {
     THREAD_STACK_BYTES = 256 << 10,
     PROBE_PATIENCE_MS = 20,
     CLOSE_PATIENCE_MS = 500,
+    QUESTION_PATIENCE_S = 2,
 };
 
 struct fd_handle {
@@ -40,6 +47,7 @@ struct fd_handle {
     int fd;
     bool is_block;
     bool can_punch;
+    bool keeps_nowait;
     char path[256];
     uint64_t size_bytes;
     uint64_t end_bytes;
@@ -75,6 +83,67 @@ static bool thread_start(void *(*run)(void *), void *arg) {
     return started;
 }
 
+/* ---- questions that may hang with the disk ---- */
+
+struct question {
+    bool (*ask)(int fd, uint64_t bytes);
+    int fd;
+    uint64_t bytes;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t answered;
+    bool answer, is_answered, is_given_up;
+};
+
+static void question_free(struct question *q) {
+    (void)close(q->fd);
+    (void)pthread_cond_destroy(&q->answered);
+    (void)pthread_mutex_destroy(&q->lock);
+    mem_free(q);
+}
+
+static void *asker(void *arg) {
+    struct question *q = arg;
+    bool answer = q->ask(q->fd, q->bytes);
+    (void)pthread_mutex_lock(&q->lock);
+    q->answer = answer;
+    q->is_answered = true;
+    bool given_up = q->is_given_up;
+    (void)pthread_cond_signal(&q->answered);
+    (void)pthread_mutex_unlock(&q->lock);
+    if (given_up) {
+        question_free(q);
+    }
+    return NULL;
+}
+
+/* False also when no answer comes. */
+static bool ask_patiently(bool (*ask)(int fd, uint64_t bytes), int fd, uint64_t bytes) {
+    struct question *q = MEM_NEW(struct question);
+    pthread_condattr_t attr;
+    struct timespec until;
+    *q = (struct question){.ask = ask, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .bytes = bytes};
+    ASSERT(pthread_condattr_init(&attr) == 0 &&
+           pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+           pthread_mutex_init(&q->lock, NULL) == 0 && pthread_cond_init(&q->answered, &attr) == 0);
+    (void)pthread_condattr_destroy(&attr);
+    if (q->fd < 0 || !thread_start(asker, q)) {
+        question_free(q);
+        return false;
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += QUESTION_PATIENCE_S;
+    (void)pthread_mutex_lock(&q->lock);
+    while (!q->is_answered && pthread_cond_timedwait(&q->answered, &q->lock, &until) == 0) {
+    }
+    bool answered = q->is_answered, answer = answered && q->answer;
+    q->is_given_up = !answered;
+    (void)pthread_mutex_unlock(&q->lock);
+    if (answered) {
+        question_free(q);
+    }
+    return answer;
+}
+
 static void sleep_ms(long ms) {
     struct timespec ts = {ms / 1000, ms % 1000 * NS_PER_MS};
     (void)nanosleep(&ts, NULL);
@@ -101,7 +170,8 @@ static int open_error(const char *path, int errnum, struct errmsg *reterr) {
 }
 
 /* Whether O_DIRECT really works here: some file systems take the flag and refuse the I/O. */
-static bool direct_is_refused(int fd) {
+static bool direct_is_refused(int fd, uint64_t bytes) {
+    (void)bytes;
     void *page = aligned_alloc(UNIT_BYTES, UNIT_BYTES);
     bool refused = page != NULL && pread(fd, page, UNIT_BYTES, 0) < 0 && errno == EINVAL;
     free(page);
@@ -111,7 +181,7 @@ static bool direct_is_refused(int fd) {
 /* The descriptor, or -errno. */
 static int open_descriptor(const char *path, int flags) {
     int fd = open(path, flags | O_DIRECT);
-    if (fd >= 0 && !direct_is_refused(fd)) {
+    if (fd >= 0 && !ask_patiently(direct_is_refused, fd, 0)) {
         return fd;
     }
     if (fd < 0 && errno != EINVAL) {
@@ -148,6 +218,26 @@ static int open_patiently(const char *path, const struct env_disk_options *optio
     return fd;
 }
 
+/* File systems that look, before they start an I/O asked for with RWF_NOWAIT, whether they would
+ * have to wait. Others wait all the same: in FUSE, whoever submits a write stands still for as long
+ * as a hole is being punched in the same file, which in one that hangs is for ever. */
+static bool file_keeps_nowait(int fd) {
+    static const uint32_t known[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                     TMPFS_MAGIC};
+    struct statfs fs;
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && fstatfs(fd, &fs) == 0; i++) {
+        is_known |= (uint32_t)fs.f_type == known[i];
+    }
+    return is_known;
+}
+
+/* Beyond the end of the file a hole changes nothing, but tells whether there are any. */
+static bool holes_are_there(int fd, uint64_t bytes) {
+    off_t beyond = (off_t)((bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES);
+    return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, beyond, UNIT_BYTES) == 0;
+}
+
 static int learn(struct fd_handle *h, const struct stat *st, const struct env_disk_options *options,
                  struct errmsg *reterr) {
     h->is_block = S_ISBLK(st->st_mode);
@@ -155,6 +245,7 @@ static int learn(struct fd_handle *h, const struct stat *st, const struct env_di
     h->rdev = st->st_rdev;
     h->inode = st->st_ino;
     h->size_bytes = (uint64_t)st->st_size;
+    h->keeps_nowait = h->is_block || file_keeps_nowait(h->fd);
     if (h->is_block) {
         if (ioctl(h->fd, BLKGETSIZE64, &h->size_bytes) != 0) {
             return open_error(h->path, errno, reterr);
@@ -164,11 +255,8 @@ static int learn(struct fd_handle *h, const struct stat *st, const struct env_di
         /* A file that somebody allocated in full keeps what it has: holes would cost the file
          * system work twice, and the next write of the place an allocation, and with it a journal
          * commit. A sparse one gives back what is not used. (A pool never fills its disks to the
-         * last percent.)
-         * Beyond the end of the file a hole changes nothing, but tells whether there are any. */
-        off_t beyond = (off_t)((h->size_bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES);
-        h->can_punch =
-            fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, beyond, UNIT_BYTES) == 0;
+         * last percent.) */
+        h->can_punch = ask_patiently(holes_are_there, h->fd, h->size_bytes);
     }
     return OK;
 }
@@ -235,6 +323,10 @@ bool handle_is_block(const struct fd_handle *h) {
 
 bool handle_can_punch(const struct fd_handle *h) {
     return h->can_punch;
+}
+
+bool handle_keeps_nowait(const struct fd_handle *h) {
+    return h->keeps_nowait;
 }
 
 uint64_t handle_size_bytes(const struct fd_handle *h) {

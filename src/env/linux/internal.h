@@ -3,8 +3,9 @@
  *
  * There is one place where a loop waits: io_uring, or epoll where io_uring is refused. Sockets and
  * the eventfd of env_post() are in an epoll set in both cases; with a ring, the ring watches the
- * set. Disk I/O goes to the ring, or to worker threads of the disk, so that a disk that hangs takes
- * no other disk's threads with it. */
+ * set. Reads and writes go to the ring; what can only block (flushes, discards, and all where there
+ * is no ring) to worker threads of the disk, so that a disk that hangs takes no other disk's
+ * threads with it. */
 #ifndef HOLDFAST_ENV_LINUX_INTERNAL_H
 #define HOLDFAST_ENV_LINUX_INTERNAL_H
 
@@ -65,6 +66,7 @@ struct linux_disk {
     uint64_t window_bytes; /* where the disk begins in the file, device or memory */
     uint32_t outstanding;
     bool is_closed;
+    bool may_block; /* even where I/O is asked not to: nothing for the ring */
     int fd;
     struct fd_handle *handle;     /* files and block devices */
     struct memory_object *memory; /* memory disks */
@@ -138,6 +140,8 @@ HF_MUST_CHECK int handle_open(const char *path, const struct env_disk_options *o
 int handle_fd(const struct fd_handle *handle);
 bool handle_is_block(const struct fd_handle *handle);
 bool handle_can_punch(const struct fd_handle *handle);
+/* Whether the thread that submits a read or write with RWF_NOWAIT never has to wait. */
+bool handle_keeps_nowait(const struct fd_handle *handle);
 uint64_t handle_size_bytes(const struct fd_handle *handle);
 uint64_t handle_device(const struct fd_handle *handle); /* dev_t of, or under, it */
 /* The disk's last byte: a file that becomes shorter is no longer what was opened. */

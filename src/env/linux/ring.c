@@ -6,6 +6,11 @@
  * not limited here: the kernel keeps completions that do not fit their queue (FEAT_NODROP), and a
  * limit would let one hung disk use up what the others need.
  *
+ * Only reads and writes come here. What the kernel cannot do without blocking it gives to threads
+ * that all disks share, or, where a file system does not say so, it lets the loop stand still. So
+ * I/O of files is asked for with RWF_NOWAIT, and what comes back is done by threads of its disk;
+ * and file systems that are not known to keep to that get nothing by the ring.
+ *
  * Kernels and containers differ in what they allow, so ring_open() tries: the flags that suit one
  * thread best first, then fewer; and a ring that opens must also pass a no-op before it is trusted
  * (some sandboxes let one set up rings that then do nothing). */
@@ -35,8 +40,7 @@ static const unsigned flags_to_try[] = {
 /* ---- opening ---- */
 
 static bool operations_are_known(struct io_uring *ring) {
-    static const int needed[] = {IORING_OP_READ,    IORING_OP_WRITE, IORING_OP_READV,
-                                 IORING_OP_WRITEV,  IORING_OP_FSYNC, IORING_OP_FALLOCATE,
+    static const int needed[] = {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READV, IORING_OP_WRITEV,
                                  IORING_OP_POLL_ADD};
     struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
     bool known = probe != NULL;
@@ -118,45 +122,39 @@ static void ring_enable(struct linux_env *l) {
 static void io_completed(struct ring_op *op, int result) {
     struct linux_io *lio = CONTAINER_OF(op, struct linux_io, op);
     struct env_io *io = env_io_of(lio);
-    if (result == -EAGAIN || result == -EINTR) {
-        /* The kernel could not do it without blocking after all: let a thread block. */
-        handle_work(lio->disk->handle, io);
-        return;
+    struct linux_disk *disk = lio->disk;
+    bool is_file = disk->info.kind == ENV_DISK_FILE;
+    if (is_file && result == -EOPNOTSUPP) {
+        disk->may_block = true; /* this kernel's file system does not know RWF_NOWAIT */
     }
-    linux_io_finish(io, result);
+    bool would_block = result == -EAGAIN || result == -EINTR ||
+                       (is_file && (result == -EOPNOTSUPP ||
+                                    (result >= 0 && (uint64_t)result < io->length_bytes)));
+    if (would_block) {
+        handle_work(disk->handle, io);
+    } else {
+        linux_io_finish(io, result);
+    }
 }
 
 static void prepare(struct io_uring_sqe *sqe, struct env_io *io) {
     struct linux_io *lio = linux_io_of(io);
     int fd = lio->disk->fd;
     uint64_t offset_bytes = lio->disk->window_bytes + io->offset_bytes;
+    unsigned length_bytes = (unsigned)io->length_bytes;
     bool is_single = io->iov_count == 1 && io->length_bytes <= UINT32_MAX;
-    switch (io->op) {
-    case ENV_IO_READ:
-        if (is_single) {
-            io_uring_prep_read(sqe, fd, io->iov->iov_base, (unsigned)io->length_bytes,
-                               offset_bytes);
-        } else {
-            io_uring_prep_readv(sqe, fd, io->iov, io->iov_count, offset_bytes);
-        }
-        break;
-    case ENV_IO_WRITE:
-        if (is_single) {
-            io_uring_prep_write(sqe, fd, io->iov->iov_base, (unsigned)io->length_bytes,
-                                offset_bytes);
-        } else {
-            io_uring_prep_writev(sqe, fd, io->iov, io->iov_count, offset_bytes);
-        }
-        sqe->rw_flags = io->durable ? RWF_DSYNC : 0;
-        break;
-    case ENV_IO_FLUSH:
-        io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
-        break;
-    case ENV_IO_DISCARD:
-        io_uring_prep_fallocate(sqe, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                (off_t)offset_bytes, (off_t)io->length_bytes);
-        break;
+    ASSERT(io->op == ENV_IO_READ || io->op == ENV_IO_WRITE);
+    if (io->op == ENV_IO_READ && is_single) {
+        io_uring_prep_read(sqe, fd, io->iov->iov_base, length_bytes, offset_bytes);
+    } else if (io->op == ENV_IO_READ) {
+        io_uring_prep_readv(sqe, fd, io->iov, io->iov_count, offset_bytes);
+    } else if (is_single) {
+        io_uring_prep_write(sqe, fd, io->iov->iov_base, length_bytes, offset_bytes);
+    } else {
+        io_uring_prep_writev(sqe, fd, io->iov, io->iov_count, offset_bytes);
     }
+    sqe->rw_flags = (io->op == ENV_IO_WRITE && io->durable ? RWF_DSYNC : 0) |
+                    (lio->disk->info.kind == ENV_DISK_FILE ? RWF_NOWAIT : 0);
     lio->op.complete = io_completed;
     io_uring_sqe_set_data(sqe, &lio->op);
 }

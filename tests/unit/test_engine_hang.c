@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Nobody waits longer than need be: a check with a disk that hangs (from the beginning, from some
+ * moment on, or again and again) ends within a minute and says which disk it was; a pool that is
+ * closed while writers wait for room in its log is closed at once. */
+#include "unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "env/fiber.h"
+#include "env/sim/sim.h"
+#include "volume_client.h"
+
+enum { DISKS = 6, VOLUME_BYTES = 24 << 20, PIECE_BYTES = 64 << 10, WRITERS = 100 };
+
+struct world {
+    struct env *env;
+    struct sim_disk *disk[DISKS];
+    const char *paths[DISKS];
+    struct engine *engine;
+    uint64_t id;
+    struct engine_check_result result;
+    char findings[4096];
+    uint32_t writers, written, refused, others;
+    bool done, checking;
+    uint64_t took_ns;
+};
+
+static void must(int err, const struct errmsg *e) {
+    if (err != OK) {
+        fail_msg("%s: %s", error_name(err), e->text);
+    }
+}
+
+static void begin(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    struct pool_options create = {
+        .name = "hang",
+        .paths = w->paths,
+        .path_count = DISKS,
+        .geometry = {.chunk_blocks = 64, .ring_blocks = 64, .row_blocks = 16, .node_blocks = 1}};
+    struct engine_import_options options = {.pool = {.paths = w->paths, .path_count = DISKS},
+                                            .limits = {.dirty_bytes = 16 << 20}};
+    struct volume_options volume = {
+        .name = "v", .size_bytes = VOLUME_BYTES, .profile = PROFILE_RAID6};
+    must(engine_create_pool(w->env, &create, &e), &e);
+    must(engine_import(w->env, &options, NULL, NULL, &w->engine, &e), &e);
+    must(engine_volume_create(w->engine, &volume, &w->id, &e), &e);
+    w->done = true;
+}
+
+static void fill_and_close(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    struct rng rng;
+    uint8_t *data = mem_alloc(PIECE_BYTES);
+    rng_init(&rng, 1);
+    for (uint64_t at = 0; at < VOLUME_BYTES; at += PIECE_BYTES) {
+        rng_fill(&rng, data, PIECE_BYTES);
+        assert_int_equal(
+            volume_run(engine_door(w->engine), w->id, VOLUME_WRITE, at, PIECE_BYTES, data), OK);
+    }
+    mem_free(data);
+    must(engine_close(w->engine, false, env_now_ns(w->env) + 60 * NS_PER_S, &e), &e);
+    w->done = true;
+}
+
+static void finding(void *owner, const char *text) {
+    struct world *w = owner;
+    size_t used = strlen(w->findings);
+    (void)snprintf(w->findings + used, sizeof(w->findings) - used, "%s\n", text);
+}
+
+static void check(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    struct pool_open_options options = {.paths = w->paths, .path_count = DISKS};
+    uint64_t started = env_now_ns(w->env);
+    w->findings[0] = '\0';
+    w->checking = true;
+    must(engine_check(w->env, &options, finding, w, &w->result, &e), &e);
+    w->checking = false;
+    w->took_ns = env_now_ns(w->env) - started;
+    w->done = true;
+}
+
+/* Each I/O of the disk takes six seconds: every one comes back, and each too late. */
+static void stutter(void *arg) {
+    struct world *w = arg;
+    while (w->checking) {
+        sim_disk_stall(w->disk[2], env_now_ns(w->env) + 6 * NS_PER_S);
+        fiber_sleep_until(env_now_ns(w->env) + 6 * NS_PER_S + NS_PER_MS);
+    }
+}
+
+static bool is_done(void *ctx) {
+    return ((struct world *)ctx)->done;
+}
+
+static void call(struct world *w, void (*fn)(void *)) {
+    w->done = false;
+    fiber_start(w->env, fn, w);
+    assert_int_equal(env_sim_run_until(w->env, UINT64_MAX, is_done, w), SIM_DONE);
+}
+
+static void world_new(struct world *w) {
+    static const char *const names[DISKS] = {"d0", "d1", "d2", "d3", "d4", "d5"};
+    struct errmsg e = {0};
+    *w = (struct world){.env = env_sim_new(&(struct env_sim_options){.seed = 1})};
+    for (int i = 0; i < DISKS; i++) {
+        struct sim_disk_options disk = {.model = "ssd", .path = names[i], .size_bytes = 32 << 20};
+        w->paths[i] = names[i];
+        must(env_sim_disk_add(w->env, &disk, &w->disk[i], &e), &e);
+    }
+    call(w, begin);
+}
+
+static void assert_found(const struct world *w, const char *words) {
+    if (strstr(w->findings, words) == NULL) {
+        fail_msg("\"%s\" is not among \"%s\"", words, w->findings);
+    }
+}
+
+static void checks_leave_out_what_hangs(void **state) {
+    (void)state;
+    struct world w;
+    world_new(&w);
+    call(&w, fill_and_close);
+    call(&w, check);
+    assert_int_equal(w.result.problems, 0);
+    assert_true(w.result.rows_read > 100);
+    const struct engine_check_result clean = w.result;
+    const uint64_t whole_ns = w.took_ns;
+    for (uint32_t eighth = 0; eighth < 8; eighth++) {
+        w.done = false;
+        fiber_start(w.env, check, &w);
+        (void)env_sim_run_until(w.env, env_now_ns(w.env) + eighth * whole_ns / 8, is_done, &w);
+        sim_disk_stall(w.disk[2], UINT64_MAX);
+        assert_int_equal(env_sim_run_until(w.env, UINT64_MAX, is_done, &w), SIM_DONE);
+        sim_disk_stall(w.disk[2], 0);
+        assert_found(&w, eighth == 0 ? "disk 2 was not checked: d2 does not answer"
+                                     : "d2 does not answer in time");
+        assert_int_equal(w.result.problems, 1); /* and nothing that follows from it */
+        assert_int_equal(w.result.rows_read, clean.rows_read);
+        assert_in_range(w.took_ns, 5 * NS_PER_S, 30 * NS_PER_S);
+    }
+    w.done = false;
+    fiber_start(w.env, check, &w);
+    (void)env_sim_run_until(w.env, env_now_ns(w.env) + whole_ns / 4, is_done, &w);
+    fiber_start(w.env, stutter, &w);
+    assert_int_equal(env_sim_run_until(w.env, UINT64_MAX, is_done, &w), SIM_DONE);
+    assert_found(&w, "d2 does not answer in time");
+    assert_in_range(w.took_ns, 5 * NS_PER_S, 60 * NS_PER_S);
+    (void)env_sim_run_until(w.env, env_now_ns(w.env) + 10 * NS_PER_S, NULL,
+                            NULL); /* it comes back */
+    env_sim_free(w.env);
+}
+
+/* ---- closing ---- */
+
+static void writer(void *arg) {
+    struct world *w = arg;
+    uint8_t *data = mem_alloc(4 * 4096);
+    uint64_t at = (uint64_t)w->writers++ * 8 * 4096;
+    int err = OK;
+    while (err == OK) {
+        err = volume_run(engine_door(w->engine), w->id, VOLUME_WRITE, at, 4 * 4096, data);
+        w->written += err == OK;
+        w->refused += err == ERR_SHUTDOWN;
+        w->others += err != OK && err != ERR_SHUTDOWN;
+    }
+    mem_free(data);
+}
+
+static void close_pool(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    uint64_t started = env_now_ns(w->env);
+    must(engine_close(w->engine, false, started + 60 * NS_PER_S, &e), &e);
+    w->took_ns = env_now_ns(w->env) - started;
+    w->done = true;
+}
+
+static bool waits_for_room(void *ctx) {
+    struct world *w = ctx;
+    struct engine_counters counters;
+    engine_counters(w->engine, &counters);
+    return counters.log_waits_for_space > 20;
+}
+
+static void closing_ends_who_waits_for_room(void **state) {
+    (void)state;
+    struct world w;
+    world_new(&w);
+    for (int i = 0; i < WRITERS; i++) {
+        fiber_start(w.env, writer, &w);
+    }
+    assert_int_equal(env_sim_run_until(w.env, UINT64_MAX, waits_for_room, &w), SIM_DONE);
+    call(&w, close_pool);
+    (void)env_sim_run_until(w.env, env_now_ns(w.env) + NS_PER_S, NULL, NULL);
+    assert_int_equal(w.refused, WRITERS);
+    assert_int_equal(w.others, 0);
+    assert_true(w.written > 20);
+    assert_in_range(w.took_ns, 0, 5 * NS_PER_S);
+    call(&w, check);
+    assert_int_equal(w.result.problems, 0);
+    env_sim_free(w.env);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checks_leave_out_what_hangs),
+        cmocka_unit_test(closing_ends_who_waits_for_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
