@@ -201,3 +201,43 @@ json_t *client_paths(const struct args *args, enum option_id id) {
     }
     return paths;
 }
+
+const char *client_text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+int client_print_deleted(const struct args *args, json_t *answer, const char *what) {
+    if (args->given[OPT_JSON]) {
+        client_print_json(answer);
+    } else {
+        (void)printf("deleted %s\n", what);
+    }
+    json_decref(answer);
+    return OK;
+}
+
+int client_wanted_pools(const struct args *args, json_t **ret_names, struct errmsg *reterr) {
+    json_t *names = json_array(), *list, *pool;
+    size_t index;
+    char name[64];
+    int error;
+    if (args->operands[0] != NULL) {
+        error = client_pool_name(args->operands[0], name, reterr);
+        (void)json_array_append_new(names, json_string(error == OK ? name : ""));
+    } else {
+        error = client_call(args, "GET", "/v1/pools", NULL, &list, reterr);
+        if (error == OK) {
+            json_array_foreach(json_object_get(list, "pools"), index, pool) {
+                (void)json_array_append(names, json_object_get(pool, "name"));
+            }
+            json_decref(list);
+        }
+    }
+    if (error != OK) {
+        json_decref(names);
+        return error;
+    }
+    *ret_names = names;
+    return OK;
+}

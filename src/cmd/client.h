@@ -28,4 +28,14 @@ HF_MUST_CHECK int client_confirm(const struct args *args, const char *loss, cons
 /* Makes a path absolute, for the service has another working directory. */
 json_t *client_paths(const struct args *args, enum option_id id);
 
+/* A member's text; empty when it has none. */
+const char *client_text_of(const json_t *object, const char *key);
+/* Of a DELETE; the answer is freed. OK. */
+int client_print_deleted(const struct args *args, json_t *answer, const char *what);
+
+/* Names of the pools asked for: the one given as the first operand, or all. The caller's to
+ * json_decref. */
+HF_MUST_CHECK int client_wanted_pools(const struct args *args, json_t **ret_names,
+                                      struct errmsg *reterr);
+
 #endif

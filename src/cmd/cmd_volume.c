@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MPL-2.0
-/* holdfast volume …, holdfast lun … */
+/* holdfast volume … */
 #include <string.h>
 
 #include "base/size.h"
@@ -7,39 +7,8 @@
 #include "cmd/commands.h"
 #include "cmd/table.h"
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
-}
-
 static uint64_t uint_of(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
-/* Names of the pools asked for: the one given, or all. The caller's to json_decref. */
-static int wanted_pools(const struct args *args, json_t **ret_names, struct errmsg *reterr) {
-    json_t *names = json_array(), *list, *pool;
-    size_t index;
-    char name[64];
-    int error;
-    if (args->operands[0] != NULL) {
-        error = client_pool_name(args->operands[0], name, reterr);
-        (void)json_array_append_new(names, json_string(error == OK ? name : ""));
-    } else {
-        error = client_call(args, "GET", "/v1/pools", NULL, &list, reterr);
-        if (error == OK) {
-            json_array_foreach(json_object_get(list, "pools"), index, pool) {
-                (void)json_array_append(names, json_object_get(pool, "name"));
-            }
-            json_decref(list);
-        }
-    }
-    if (error != OK) {
-        json_decref(names);
-        return error;
-    }
-    *ret_names = names;
-    return OK;
 }
 
 /* ---- volumes ---- */
@@ -52,7 +21,8 @@ static struct table *volume_table(void) {
 
 static void add_volume(struct table *table, const json_t *volume) {
     char name[160];
-    (void)snprintf(name, sizeof(name), "%s/%s", text_of(volume, "pool"), text_of(volume, "name"));
+    (void)snprintf(name, sizeof(name), "%s/%s", client_text_of(volume, "pool"),
+                   client_text_of(volume, "name"));
     bool deleting = json_is_true(json_object_get(volume, "deleting"));
     table_text(table, name);
     table_json_size(table, volume, "size_bytes");
@@ -115,7 +85,7 @@ int cmd_volume_create(const struct args *args, struct errmsg *reterr) {
 int cmd_volume_list(const struct args *args, struct errmsg *reterr) {
     json_t *names, *name, *all = json_array(), *answer, *volume;
     size_t index, k;
-    int error = wanted_pools(args, &names, reterr);
+    int error = client_wanted_pools(args, &names, reterr);
     if (error != OK) {
         json_decref(all);
         return error;
@@ -162,16 +132,6 @@ int cmd_volume_resize(const struct args *args, struct errmsg *reterr) {
     return error == OK ? show_volume(args, answer) : error;
 }
 
-static int print_deleted(const struct args *args, json_t *answer, const char *what) {
-    if (args->given[OPT_JSON]) {
-        client_print_json(answer);
-    } else {
-        (void)printf("deleted %s\n", what);
-    }
-    json_decref(answer);
-    return OK;
-}
-
 int cmd_volume_delete(const struct args *args, struct errmsg *reterr) {
     char pool[64], name[64], path[200], loss[300], size[24];
     json_t *answer;
@@ -191,111 +151,5 @@ int cmd_volume_delete(const struct args *args, struct errmsg *reterr) {
     if (error == OK) {
         error = client_call(args, "DELETE", path, NULL, &answer, reterr);
     }
-    return error == OK ? print_deleted(args, answer, args->operands[0]) : error;
-}
-
-/* ---- LUNs ---- */
-
-static struct table *lun_table(void) {
-    static const char *const heads[] = {"LUN",     "VOLUME", ">SIZE",   "TARGET",
-                                        ">NUMBER", "SERVED", "PORTALS", NULL};
-    return table_new(heads);
-}
-
-static void add_lun(struct table *table, const json_t *lun) {
-    char name[160], portals[256] = "";
-    json_t *portal;
-    size_t index;
-    (void)snprintf(name, sizeof(name), "%s/%s", text_of(lun, "pool"), text_of(lun, "name"));
-    json_array_foreach(json_object_get(lun, "portals"), index, portal) {
-        size_t used = strlen(portals);
-        (void)snprintf(portals + used, sizeof(portals) - used, "%s%s", index > 0 ? " " : "",
-                       json_string_value(portal));
-    }
-    table_text(table, name);
-    table_json_text(table, lun, "volume");
-    table_json_size(table, lun, "size_bytes");
-    table_json_text(table, lun, "target");
-    table_json_number(table, lun, "lun");
-    table_text(table, json_is_true(json_object_get(lun, "served")) ? "yes" : "NO");
-    table_text(table, portals);
-}
-
-int cmd_lun_create(const struct args *args, struct errmsg *reterr) {
-    char pool[64], volume[64], path[128];
-    int error = client_split(args->operands[0], "VOLUME", pool, volume, reterr);
-    if (error != OK) {
-        return error;
-    }
-    json_t *body = json_pack("{s:s}", "volume", volume), *answer;
-    if (args->given[OPT_NAME]) {
-        (void)json_object_set_new(body, "name", json_string(args->text[OPT_NAME]));
-    }
-    if (args->given[OPT_TARGET]) {
-        (void)json_object_set_new(body, "target", json_string(args->text[OPT_TARGET]));
-    }
-    if (args->given[OPT_LUN]) {
-        (void)json_object_set_new(body, "lun", json_integer((json_int_t)args->number[OPT_LUN]));
-    }
-    (void)snprintf(path, sizeof(path), "/v1/pools/%s/luns", pool);
-    error = client_call(args, "POST", path, body, &answer, reterr);
-    if (error != OK) {
-        return error;
-    }
-    if (args->given[OPT_JSON]) {
-        client_print_json(answer);
-    } else {
-        struct table *table = lun_table();
-        add_lun(table, answer);
-        table_print(table, "");
-    }
-    json_decref(answer);
-    return OK;
-}
-
-int cmd_lun_list(const struct args *args, struct errmsg *reterr) {
-    char name[64], path[128] = "/v1/luns";
-    json_t *answer, *lun;
-    size_t index;
-    int error = OK;
-    if (args->operands[0] != NULL) {
-        error = client_pool_name(args->operands[0], name, reterr);
-        if (error == OK) {
-            (void)snprintf(path, sizeof(path), "/v1/pools/%s/luns", name);
-        }
-    }
-    if (error == OK) {
-        error = client_call(args, "GET", path, NULL, &answer, reterr);
-    }
-    if (error != OK) {
-        return error;
-    }
-    if (args->given[OPT_JSON]) {
-        client_print_json(answer);
-    } else {
-        struct table *table = lun_table();
-        json_array_foreach(json_object_get(answer, "luns"), index, lun) {
-            add_lun(table, lun);
-        }
-        table_print(table, "no LUNs (holdfast lun create POOL/VOLUME makes one)");
-    }
-    json_decref(answer);
-    return OK;
-}
-
-int cmd_lun_delete(const struct args *args, struct errmsg *reterr) {
-    char pool[64], name[64], path[200];
-    json_t *answer;
-    int error = client_split(args->operands[0], "LUN", pool, name, reterr);
-    if (error == OK) {
-        error = client_confirm(args,
-                               "Initiators that use this LUN lose their disk at once (its "
-                               "volume and data stay)",
-                               name, reterr);
-    }
-    if (error == OK) {
-        (void)snprintf(path, sizeof(path), "/v1/pools/%s/luns/%s", pool, name);
-        error = client_call(args, "DELETE", path, NULL, &answer, reterr);
-    }
-    return error == OK ? print_deleted(args, answer, args->operands[0]) : error;
+    return error == OK ? client_print_deleted(args, answer, args->operands[0]) : error;
 }

@@ -48,6 +48,15 @@ enum option_id {
     OPT_NAME,
     OPT_TARGET,
     OPT_LUN,
+    OPT_CLOSED,
+    OPT_INITIATOR,
+    OPT_ADDRESS,
+    OPT_USER,
+    OPT_ANYBODY,
+    OPT_ALL,
+    OPT_SECRET_FILE,
+    OPT_MUTUAL_NAME,
+    OPT_MUTUAL_SECRET_FILE,
     OPT_COUNT
 };
 

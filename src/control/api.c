@@ -69,15 +69,23 @@ static bool check_luns(struct serve *serve, const struct served_view *view, json
     for (uint32_t i = 0; view->snapshot != NULL && i < view->snapshot->lun_count; i++) {
         const struct lun_record *lun = &view->snapshot->luns[i];
         if (view->stage == SERVED_RUNNING &&
-            !targets_serves(serve_targets(serve), view->name, lun->name)) {
+            !targets_serves(serve_targets(serve), view->name, lun)) {
             char text[256];
             (void)snprintf(text, sizeof(text),
-                           "LUN %s is configured but not served; the log says why", lun->name);
+                           "LUN %s is not served as it is configured; the log says why", lun->name);
             add_problem(problems, view->name, text);
             all = false;
         }
     }
     return all;
+}
+
+static int api_sessions(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                        struct errmsg *reterr) {
+    (void)request;
+    (void)reterr;
+    *ret_answer = json_pack("{s:o}", "sessions", targets_sessions(serve_targets(serve)));
+    return OK;
 }
 
 static const char *const severities[] = {"ok", "busy", "degraded", "failed"};
@@ -146,6 +154,12 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_LUNS] = api_luns,
     [ROUTE_LUN_CREATE] = api_lun_create,
     [ROUTE_LUN_DELETE] = api_lun_delete,
+    [ROUTE_LUN_MAP] = api_lun_map,
+    [ROUTE_LUN_UNMAP] = api_lun_unmap,
+    [ROUTE_CHAP_LIST] = api_chap_list,
+    [ROUTE_CHAP_SET] = api_chap_set,
+    [ROUTE_CHAP_DELETE] = api_chap_delete,
+    [ROUTE_SESSIONS] = api_sessions,
 };
 
 int api_answer(struct serve *serve, const char *method, const char *path, const char *body,

@@ -25,7 +25,10 @@ const char *api_pool_health(const struct served_view *view, char *ret_advice, si
 api_fn api_volumes, api_volume, api_volume_create, api_volume_resize, api_volume_delete;
 
 /* api_lun.c */
-api_fn api_luns, api_lun_create, api_lun_delete;
+api_fn api_luns, api_lun_create, api_lun_delete, api_lun_map, api_lun_unmap;
+
+/* api_chap.c */
+api_fn api_chap_list, api_chap_set, api_chap_delete;
 
 /* A uuid in its usual form; `text` holds 37 characters. */
 void api_uuid_text(const struct uuid *uuid, char ret_text[37]);

@@ -21,13 +21,13 @@ static const struct volume_info *find_volume(const struct served_snapshot *snaps
 static json_t *lun_json(struct serve *serve, const struct served_view *view,
                         const struct lun_record *lun) {
     const struct volume_info *volume = find_volume(view->snapshot, lun->volume);
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:i, s:b, s:o}", "pool", view->name, "name",
-                     lun->name, "volume", lun->volume, "target", lun->target, "lun",
-                     (int)lun->number, "size_bytes",
-                     (json_int_t)(volume != NULL ? volume->size_bytes : 0), "block_bytes",
-                     (int)(volume != NULL ? volume->block_bytes : 0), "served",
-                     (int)targets_serves(serve_targets(serve), view->name, lun->name), "portals",
-                     targets_portals(serve_targets(serve)));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:I, s:i, s:b, s:b, s:o, s:o}", "pool", view->name, "name",
+        lun->name, "volume", lun->volume, "target", lun->target, "lun", (int)lun->number,
+        "size_bytes", (json_int_t)(volume != NULL ? volume->size_bytes : 0), "block_bytes",
+        (int)(volume != NULL ? volume->block_bytes : 0), "served",
+        (int)targets_serves(serve_targets(serve), view->name, lun), "open", (int)lun->open,
+        "access", lun_rules_json(lun), "portals", targets_portals(serve_targets(serve)));
 }
 
 static void append_luns(struct serve *serve, struct served *served, json_t *list) {
@@ -60,6 +60,20 @@ int api_luns(struct serve *serve, const struct api_request *request, json_t **re
     }
     *ret_answer = json_pack("{s:o}", "luns", list);
     return OK;
+}
+
+static int check_user(const struct served_snapshot *snapshot, const char *pool,
+                      const struct lun_rule *rule, struct errmsg *reterr) {
+    bool found = rule->user[0] == '\0';
+    for (uint32_t i = 0; i < snapshot->user_count; i++) {
+        found |= strcmp(snapshot->users[i].name, rule->user) == 0;
+    }
+    return found
+               ? OK
+               : errmsg_set(reterr, ERR_NOT_FOUND,
+                            "pool %s has no CHAP user %s; make one first (holdfast chap set %s/%s "
+                            "--secret-file FILE)",
+                            pool, rule->user, pool, rule->user);
 }
 
 /* ---- create ---- */
@@ -116,8 +130,12 @@ static int complete_record(const struct api_request *request, const struct serve
                           record.target, LUN_NUMBER_MAX + 1);
     }
     record.number = (uint32_t)number;
+    struct lun_rule rule = lun_rule_of(body);
+    record.rule_count = lun_rule_is_empty(&rule) ? 0 : 1;
+    record.rules[0] = rule;
+    record.open = record.rule_count == 0 && !schema_bool(body, "closed");
     *ret_record = record;
-    return OK;
+    return check_user(snapshot, request->pool, &rule, reterr);
 }
 
 struct change {
@@ -238,4 +256,146 @@ int api_lun_delete(struct serve *serve, const struct api_request *request, json_
         *ret_answer = json_pack("{s:s}", "deleted", request->name);
     }
     return error;
+}
+
+/* ---- map, unmap ---- */
+
+static int map_rule(const struct lun_record *before, const struct lun_rule *rule, bool all,
+                    struct lun_record *after, struct errmsg *reterr) {
+    if (all == !lun_rule_is_empty(rule)) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "say who may use LUN %s: an initiator, an address, a user, or all",
+                          before->name);
+    }
+    if (all) {
+        *after = (struct lun_record){.number = before->number, .open = true};
+        return OK;
+    }
+    after->open = false;
+    if (lun_rule_find(before, rule) < before->rule_count) {
+        return OK;
+    }
+    if (before->rule_count == LUN_RULES_MAX) {
+        return errmsg_set(reterr, ERR_LIMIT,
+                          "LUN %s has %d entries, which is all it may have; a network or a CHAP "
+                          "user can stand for many initiators",
+                          before->name, LUN_RULES_MAX);
+    }
+    after->rules[after->rule_count++] = *rule;
+    return OK;
+}
+
+static int unmap_rule(const struct lun_record *before, const struct lun_rule *rule, bool all,
+                      struct lun_record *after, struct errmsg *reterr) {
+    if (all == !lun_rule_is_empty(rule)) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "say which entry of LUN %s is to go: its initiator, address and user, or "
+                          "all",
+                          before->name);
+    }
+    uint32_t at = all ? 0 : lun_rule_find(before, rule);
+    if (!all && at == before->rule_count) {
+        return errmsg_set(reterr, ERR_NOT_FOUND,
+                          "LUN %s has no such entry%s (holdfast lun list shows which it has)",
+                          before->name, before->open ? ": everybody may use it" : "");
+    }
+    after->open = false;
+    after->rule_count = all ? 0 : before->rule_count - 1;
+    for (uint32_t i = at; !all && i < after->rule_count; i++) {
+        after->rules[i] = before->rules[i + 1];
+    }
+    return OK;
+}
+
+static const struct lun_record *find_lun(const struct served_snapshot *snapshot, const char *name) {
+    for (uint32_t i = 0; snapshot != NULL && i < snapshot->lun_count; i++) {
+        if (strcmp(snapshot->luns[i].name, name) == 0) {
+            return &snapshot->luns[i];
+        }
+    }
+    return NULL;
+}
+
+/* What the record is and what it will be. Inside a change. */
+static int plan_access(struct served *served, const struct api_request *request, bool map,
+                       struct lun_record *ret_before, struct lun_record *ret_after,
+                       struct errmsg *reterr) {
+    struct served_view view;
+    served_look(served, &view);
+    const struct lun_record *lun = find_lun(view.snapshot, request->name);
+    struct lun_rule rule = lun_rule_of(request->body);
+    bool all = schema_bool(request->body, "all");
+    int error = OK;
+    if (view.snapshot == NULL || view.stale) {
+        error = errmsg_set(reterr, ERR_AGAIN, "pool %s does not answer just now", request->pool);
+    } else if (lun == NULL) {
+        error = errmsg_set(reterr, ERR_NOT_FOUND, "pool %s has no LUN %s", request->pool,
+                           request->name);
+    } else if (map) {
+        error = check_user(view.snapshot, request->pool, &rule, reterr);
+    }
+    if (error == OK) {
+        *ret_before = *lun;
+        *ret_after = *lun;
+        error = map ? map_rule(lun, &rule, all, ret_after, reterr)
+                    : unmap_rule(lun, &rule, all, ret_after, reterr);
+        memcpy(ret_after->name, lun->name, sizeof(lun->name));
+        memcpy(ret_after->volume, lun->volume, sizeof(lun->volume));
+        memcpy(ret_after->target, lun->target, sizeof(lun->target));
+    }
+    served_view_done(&view);
+    return error;
+}
+
+/* In force first and recorded then, as with create(); taken back when it cannot be recorded. */
+static int change_access(struct serve *serve, struct served *served,
+                         const struct api_request *request, bool map, struct errmsg *reterr) {
+    struct lun_record before, after;
+    int error = plan_access(served, request, map, &before, &after, reterr);
+    if (error == OK) {
+        error = targets_map(serve_targets(serve), request->pool, &after, reterr);
+    }
+    if (error != OK) {
+        return error;
+    }
+    char *blob = lun_record_encode(&after);
+    struct change change = {.name = after.name, .blob = blob, .reterr = reterr};
+    served_change(served, change_on_loop, &change);
+    mem_free(blob);
+    if (change.result != OK) {
+        (void)!targets_map(serve_targets(serve), request->pool, &before, NULL);
+    }
+    return change.result;
+}
+
+static int answer_access(struct serve *serve, const struct api_request *request, bool map,
+                         json_t **ret_answer, struct errmsg *reterr) {
+    struct served *served = serve_find(serve, request->pool, reterr);
+    if (served == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    int error = served_change_begin(served, "change who may use a LUN", reterr);
+    if (error == OK) {
+        error = change_access(serve, served, request, map, reterr);
+        served_change_end(served);
+    }
+    if (error == OK) {
+        struct served_view view;
+        served_look(served, &view);
+        const struct lun_record *lun = find_lun(view.snapshot, request->name);
+        *ret_answer = lun != NULL ? lun_json(serve, &view, lun) : json_object();
+        served_view_done(&view);
+    }
+    served_unref(served);
+    return error;
+}
+
+int api_lun_map(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                struct errmsg *reterr) {
+    return answer_access(serve, request, true, ret_answer, reterr);
+}
+
+int api_lun_unmap(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                  struct errmsg *reterr) {
+    return answer_access(serve, request, false, ret_answer, reterr);
 }

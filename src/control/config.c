@@ -63,9 +63,24 @@ static int set_path(const char *key, const char *value, char ret_path[CONFIG_VAL
     return OK;
 }
 
-/* ADDR, ADDR:PORT, [ADDR6], [ADDR6]:PORT; the port is 3260 when there is none. Whether there is
- * such an address is found out by listening on it. */
-static int normal_address(const char *value, char ret_address[CONFIG_VALUE_MAX]) {
+/* ADDR, ADDR:PORT, [ADDR6], [ADDR6]:PORT, each with ,TAG or without; the port is 3260 when there is
+ * none. Whether there is such an address is found out by listening on it. */
+static int normal_address(const char *given, char ret_address[CONFIG_VALUE_MAX]) {
+    char value[CONFIG_VALUE_MAX], tag[8] = "";
+    const char *comma = strchr(given, ',');
+    if (strlen(given) >= sizeof(value)) {
+        return ERR_INVALID;
+    }
+    (void)snprintf(value, sizeof(value), "%.*s",
+                   (int)(comma != NULL ? comma - given : (ptrdiff_t)strlen(given)), given);
+    if (comma != NULL) {
+        char *end;
+        unsigned long number = strtoul(comma + 1, &end, 10);
+        if (!isdigit((unsigned char)comma[1]) || *end != '\0' || number < 1 || number > 65535) {
+            return ERR_INVALID;
+        }
+        (void)snprintf(tag, sizeof(tag), ",%lu", number);
+    }
     size_t length = strlen(value);
     const char *colon = strrchr(value, ':');
     const char *bracket = strrchr(value, ']');
@@ -89,7 +104,7 @@ static int normal_address(const char *value, char ret_address[CONFIG_VALUE_MAX])
     if (length == 0) {
         return ERR_INVALID;
     }
-    (void)snprintf(ret_address, CONFIG_VALUE_MAX, "%.*s:%u", (int)length, value, port);
+    (void)snprintf(ret_address, CONFIG_VALUE_MAX, "%.*s:%u%s", (int)length, value, port, tag);
     return OK;
 }
 
@@ -111,7 +126,7 @@ static int list_add(const char *key, enum key_type type, const char *value,
     } else if (normal_address(value, entry) != OK) {
         error = errmsg_set(reterr, ERR_INVALID,
                            "%s: \"%.100s\" is not an address such as 192.0.2.7:3260 or "
-                           "[2001:db8::7]:3260",
+                           "[2001:db8::7]:3260, with a portal group tag (,2) or without",
                            key, value);
     }
     if (error == OK) {

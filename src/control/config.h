@@ -16,7 +16,7 @@
 #define CONFIG_SOCKET_DEFAULT "/run/holdfast/holdfast.sock"
 #define CONFIG_FILE_DEFAULT "/etc/holdfast/holdfast.conf"
 #define CONFIG_STATE_DEFAULT "/var/lib/holdfast"
-/* This machine only, for as long as there is no authentication. */
+/* This machine only: a LUN is for everybody until it is mapped. */
 #define CONFIG_LISTEN_DEFAULT "127.0.0.1:3260"
 
 enum { CONFIG_LIST_MAX = 64, CONFIG_VALUE_MAX = 256 };

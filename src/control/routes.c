@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "control/chap.h"
 #include "format/layout.h"
 
 #define MIB (1ull << 20)
@@ -45,7 +46,26 @@ static const struct field fields_lun_create[] = {{"volume", FIELD_NAME, true},
                                                  {"name", FIELD_NAME, false},
                                                  {"target", FIELD_IQN, false},
                                                  {"lun", FIELD_UINT, false, 0, 255},
+                                                 {"closed", FIELD_BOOL, false},
+                                                 {"initiator", FIELD_IQN, false},
+                                                 {"address", FIELD_ADDRESS, false},
+                                                 {"user", FIELD_USER, false},
                                                  {NULL}};
+
+/* One entry of the access list; or all: everybody is let in, or nobody. */
+static const struct field fields_lun_map[] = {{"all", FIELD_BOOL, false},
+                                              {"initiator", FIELD_IQN, false},
+                                              {"address", FIELD_ADDRESS, false},
+                                              {"user", FIELD_USER, false},
+                                              {NULL}};
+
+#define SECRET ISCSI_SECRET_BYTES_MIN, ISCSI_SECRET_BYTES_MAX
+
+static const struct field fields_chap_set[] = {{"name", FIELD_USER, true},
+                                               {"secret", FIELD_TEXT, true, SECRET},
+                                               {"mutual_name", FIELD_USER, false},
+                                               {"mutual_secret", FIELD_TEXT, false, SECRET},
+                                               {NULL}};
 
 #define POOL "/v1/pools/{pool}"
 
@@ -70,6 +90,12 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_LUNS, "GET", POOL "/luns", fields_none, 200},
     {ROUTE_LUN_CREATE, "POST", POOL "/luns", fields_lun_create, 201},
     {ROUTE_LUN_DELETE, "DELETE", POOL "/luns/{name}", fields_none, 200},
+    {ROUTE_LUN_MAP, "POST", POOL "/luns/{name}/map", fields_lun_map, 200},
+    {ROUTE_LUN_UNMAP, "POST", POOL "/luns/{name}/unmap", fields_lun_map, 200},
+    {ROUTE_CHAP_LIST, "GET", POOL "/chap", fields_none, 200},
+    {ROUTE_CHAP_SET, "POST", POOL "/chap", fields_chap_set, 200},
+    {ROUTE_CHAP_DELETE, "DELETE", POOL "/chap/{name}", fields_none, 200},
+    {ROUTE_SESSIONS, "GET", "/v1/sessions", fields_none, 200},
 };
 
 /* One path element up to the next '/', without it. */
@@ -99,21 +125,27 @@ static bool path_matches(const char *pattern, const char *path, const char *ret_
     return *pattern == '\0' && *path == '\0';
 }
 
-static int take_name(const char *what, const char *name, size_t length, char ret_name[64],
+static int take_name(const char *what, const char *name, size_t length, char *ret_name,
                      struct errmsg *reterr) {
-    char copy[64] = "";
+    bool user = strcmp(what, "CHAP user") == 0;
+    char copy[128] = "";
     if (length < sizeof(copy)) {
         memcpy(copy, name, length);
         copy[length] = '\0';
     }
-    if (!schema_name_is_valid(copy)) {
-        return errmsg_set(reterr, ERR_INVALID,
-                          "the path does not name a %s: a name is a letter, then up to 62 letters, "
-                          "digits, '.', '_' or '-'",
-                          what);
+    if (user ? !chap_name_is_valid(copy) : !schema_name_is_valid(copy)) {
+        return errmsg_set(reterr, ERR_INVALID, "the path does not name a %s: a name is %s", what,
+                          user ? "1 to 127 letters, digits, '.', ':', '_', '@' or '-'"
+                               : "a letter, then up to 62 letters, digits, '.', '_' or '-'");
     }
-    memcpy(ret_name, copy, sizeof(copy));
+    memcpy(ret_name, copy, strlen(copy) + 1);
     return OK;
+}
+
+static const char *what_is_named(const struct route *route) {
+    return strstr(route->path, "luns") != NULL   ? "LUN"
+           : strstr(route->path, "chap") != NULL ? "CHAP user"
+                                                 : "volume";
 }
 
 static int refuse_path(const char *path, const char *method, const char *allowed,
@@ -153,8 +185,7 @@ int routes_parse(const char *method, const char *path, const char *body, size_t 
             error = take_name("pool", name[0], name_length[0], request.pool, reterr);
         }
         if (error == OK && name[1] != NULL) {
-            error = take_name(strstr(route->path, "luns") != NULL ? "LUN" : "volume", name[1],
-                              name_length[1], request.name, reterr);
+            error = take_name(what_is_named(route), name[1], name_length[1], request.name, reterr);
         }
         if (error == OK) {
             error = schema_parse(route->fields, body, length, &request.body, reterr);

@@ -30,6 +30,12 @@ enum route_id {
     ROUTE_LUNS,
     ROUTE_LUN_CREATE,
     ROUTE_LUN_DELETE,
+    ROUTE_LUN_MAP,
+    ROUTE_LUN_UNMAP,
+    ROUTE_CHAP_LIST,
+    ROUTE_CHAP_SET,
+    ROUTE_CHAP_DELETE,
+    ROUTE_SESSIONS,
     ROUTE_COUNT
 };
 
@@ -50,8 +56,8 @@ extern const struct route routes[ROUTE_COUNT];
 
 struct api_request {
     const struct route *route;
-    char pool[64], name[64]; /* from the path; empty when it has none */
-    json_t *body;            /* checked; an empty object when there was none */
+    char pool[64], name[128]; /* from the path; empty when it has none */
+    json_t *body;             /* checked; an empty object when there was none */
 };
 
 /* Finds the route and checks everything; api_request_done() afterwards, only if it returned OK. */

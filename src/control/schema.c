@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "control/chap.h"
 #include "format/profile.h"
 
 enum { NAME_MAX_BYTES = 63, IQN_MAX_BYTES = 223, PATH_MAX_BYTES = 255 };
@@ -113,6 +114,22 @@ static int check_paths(const struct field *field, const json_t *value, struct er
     return OK;
 }
 
+static int check_objects(const struct field *field, const json_t *value, struct errmsg *reterr) {
+    size_t count = json_array_size(value);
+    if (!json_is_array(value) || count < field->min || count > field->max) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "\"%s\" must be a list of %" PRIu64 " to %" PRIu64 " objects",
+                          field->name, field->min, field->max);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int error = schema_check(field->of, json_array_get(value, i), reterr);
+        if (error != OK) {
+            return error;
+        }
+    }
+    return OK;
+}
+
 static int check_value(const struct field *field, const json_t *value, struct errmsg *reterr) {
     const char *text = json_string_value(value);
     if (text != NULL && strlen(text) != json_string_length(value)) {
@@ -146,6 +163,19 @@ static int check_value(const struct field *field, const json_t *value, struct er
         return check_uint(field, value, reterr);
     case FIELD_PATHS:
         return check_paths(field, value, reterr);
+    case FIELD_USER:
+        return text != NULL && chap_name_is_valid(text)
+                   ? OK
+                   : refuse(reterr, ERR_INVALID, field->name,
+                            "a CHAP user: 1 to 127 letters, digits, '.', ':', '_', '@' or '-'");
+    case FIELD_ADDRESS:
+        return text != NULL && iscsi_address_check(text, NULL) == OK
+                   ? OK
+                   : refuse(reterr, ERR_INVALID, field->name,
+                            "an address or network such as 192.0.2.7, 192.0.2.0/24 or "
+                            "2001:db8::/32");
+    case FIELD_OBJECTS:
+        return check_objects(field, value, reterr);
     }
     return errmsg_set(reterr, ERR_INVALID, "\"%s\" has no known type", field->name);
 }

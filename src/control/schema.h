@@ -23,6 +23,9 @@ enum field_type {
     FIELD_BOOL,    /* true, false */
     FIELD_PROFILE, /* a name profile_parse() knows */
     FIELD_PATHS,   /* array of min..max absolute paths (or mem:NAME:SIZE), no two alike */
+    FIELD_USER,    /* of CHAP: chap_name_is_valid() */
+    FIELD_ADDRESS, /* an IP address or network: iscsi_address_check() */
+    FIELD_OBJECTS, /* array of min..max objects that fit the table `of` */
 };
 
 struct field {
@@ -30,6 +33,7 @@ struct field {
     enum field_type type;
     bool required;
     uint64_t min, max;
+    const struct field *of;
 };
 
 /* ERR_INVALID or ERR_RANGE, naming the field. */

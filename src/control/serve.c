@@ -291,6 +291,10 @@ static void export_luns(struct serve *serve, struct served *served) {
     served_look(served, &view);
     struct volume_door *door = served_door(served);
     uint32_t count = view.snapshot == NULL ? 0 : view.snapshot->lun_count;
+    if (view.snapshot != NULL && targets_users(serve->targets, view.name, view.snapshot->users,
+                                               view.snapshot->user_count, &why) != OK) {
+        log_line("pool %s: CHAP users: %s", view.name, why.text);
+    }
     for (uint32_t i = 0; i < count; i++) {
         const struct lun_record *lun = &view.snapshot->luns[i];
         const struct volume_info *volume = NULL;
@@ -421,8 +425,8 @@ static void warn_open_portals(const struct config *config) {
     for (uint32_t i = 0; i < config->listen.count; i++) {
         const char *address = config->listen.values[i];
         if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]", 5) != 0) {
-            log_line("warning: iSCSI on %s has no authentication yet: whoever reaches it can read "
-                     "and write every LUN; use it on a network of your own only",
+            log_line("iSCSI on %s: whoever reaches it can use the LUNs that have no access list "
+                     "(holdfast lun list shows for whom each is)",
                      address);
         }
     }

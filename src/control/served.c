@@ -80,8 +80,15 @@ static void snapshot_unref(struct served_snapshot *snapshot) {
     if (snapshot != NULL && atomic_fetch_sub(&snapshot->refs, 1) == 1) {
         mem_free(snapshot->volumes);
         mem_free(snapshot->luns);
+        chap_records_free(snapshot->users, snapshot->user_count);
         mem_free(snapshot);
     }
+}
+
+static void note_bad_record(struct served_snapshot *snapshot, const struct errmsg *why) {
+    size_t used = strlen(snapshot->bad_records);
+    (void)snprintf(snapshot->bad_records + used, sizeof(snapshot->bad_records) - used, "%s%s",
+                   used > 0 ? "; " : "", why->text);
 }
 
 static void collect_lun(void *ctx, const char *kind, const char *id, const void *blob,
@@ -91,14 +98,33 @@ static void collect_lun(void *ctx, const char *kind, const char *id, const void 
     struct lun_record record;
     struct errmsg why = {0};
     if (lun_record_decode(id, blob, bytes, &record, &why) != OK) {
-        size_t used = strlen(snapshot->bad_records);
-        (void)snprintf(snapshot->bad_records + used, sizeof(snapshot->bad_records) - used, "%s%s",
-                       used > 0 ? "; " : "", why.text);
+        note_bad_record(snapshot, &why);
         return;
     }
     size_t count = snapshot->lun_count + 1;
     snapshot->luns = mem_realloc(snapshot->luns, count * sizeof(record));
     snapshot->luns[snapshot->lun_count++] = record;
+}
+
+static void collect_user(void *ctx, const char *kind, const char *id, const void *blob,
+                         uint32_t bytes) {
+    struct served_snapshot *snapshot = ctx;
+    (void)kind;
+    struct chap_record record;
+    struct errmsg why = {0};
+    if (chap_record_decode(id, blob, bytes, &record, &why) != OK) {
+        note_bad_record(snapshot, &why);
+        return;
+    }
+    /* Not realloc(): it would leave secrets behind in what it frees. */
+    struct chap_record *users = MEM_NEW_ARRAY(struct chap_record, snapshot->user_count + 1);
+    for (uint32_t i = 0; i < snapshot->user_count; i++) {
+        users[i] = snapshot->users[i];
+    }
+    users[snapshot->user_count] = record;
+    chap_records_free(snapshot->users, snapshot->user_count);
+    snapshot->users = users;
+    snapshot->user_count++;
 }
 
 /* On the loop, engine there. */
@@ -108,6 +134,7 @@ static void take_snapshot(struct served *served) {
     engine_status(served->engine, &snapshot->status);
     engine_volume_list(served->engine, &snapshot->volumes, &snapshot->volume_count);
     engine_config_each(served->engine, LUN_RECORD_KIND, collect_lun, snapshot);
+    engine_config_each(served->engine, CHAP_RECORD_KIND, collect_user, snapshot);
     for (uint32_t i = 0; i < snapshot->status.disk_count && i < POOL_DISKS_MAX; i++) {
         watch_problem(served->watch, snapshot->status.disks[i].path, snapshot->probe[i],
                       sizeof(snapshot->probe[i]));

@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 
+#include "control/chap.h"
 #include "control/lun.h"
 #include "engine/engine.h"
 
@@ -40,7 +41,9 @@ struct served_snapshot {
     uint32_t volume_count;
     struct lun_record *luns;
     uint32_t lun_count;
-    char bad_records[512]; /* LUN records that cannot be understood */
+    struct chap_record *users;
+    uint32_t user_count;
+    char bad_records[512]; /* LUN and CHAP records that cannot be understood */
 };
 
 /* A look at a pool, plain data but for the snapshot. */

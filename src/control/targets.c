@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "base/mem.h"
+#include "control/answer.h"
 #include "control/log.h"
 #include "control/loop.h"
 #include "env/fiber.h"
@@ -18,9 +20,15 @@
 
 struct unit { /* a served LUN */
     struct list link;
-    char name[64];
+    struct lun_record record;
     uint64_t volume_id;
-    uint32_t number;
+};
+
+struct users { /* CHAP users of a pool */
+    struct list link;
+    char pool[64];
+    struct chap_record *records;
+    uint32_t count;
 };
 
 struct target {
@@ -35,6 +43,7 @@ struct targets {
     struct loop loop;
     struct iscsi_server *server;
     struct list live, ended; /* struct target */
+    struct list users;       /* struct users */
 };
 
 enum { POLL_NS = 5 * NS_PER_MS };
@@ -62,7 +71,7 @@ static struct unit *find_unit(struct targets *targets, const char *pool, const c
         struct target *target = CONTAINER_OF(it, struct target, link);
         LIST_FOR_EACH(unit_it, &target->units) {
             struct unit *unit = CONTAINER_OF(unit_it, struct unit, link);
-            if (strcmp(target->pool, pool) == 0 && strcmp(unit->name, name) == 0) {
+            if (strcmp(target->pool, pool) == 0 && strcmp(unit->record.name, name) == 0) {
                 *ret_target = target;
                 return unit;
             }
@@ -82,8 +91,92 @@ static void reap(struct targets *targets) {
     }
 }
 
+/* ---- access lists ----
+ *
+ * A target's list is made anew from the records of its units and the users of its pool whenever one
+ * of them changes. */
+
+static struct users *find_users(struct targets *targets, const char *pool) {
+    LIST_FOR_EACH(it, &targets->users) {
+        struct users *users = CONTAINER_OF(it, struct users, link);
+        if (strcmp(users->pool, pool) == 0) {
+            return users;
+        }
+    }
+    return NULL;
+}
+
+static const char *given(const char *text) {
+    return text[0] != '\0' ? text : NULL;
+}
+
+/* An open LUN has one rule that fits everybody. Returns how many there are now. */
+static uint32_t add_rules(const struct lun_record *record, struct iscsi_rule *rules,
+                          uint32_t count) {
+    if (record->open) {
+        rules[count++] = (struct iscsi_rule){.lun = record->number};
+    }
+    for (uint32_t i = 0; i < record->rule_count; i++) {
+        const struct lun_rule *rule = &record->rules[i];
+        rules[count++] = (struct iscsi_rule){record->number, given(rule->initiator),
+                                             given(rule->address), given(rule->user)};
+    }
+    return count;
+}
+
+/* What the target's list would be with `record` in the place of the one of its name. The texts
+ * belong to the records; access_done() frees the arrays. */
+static struct iscsi_access access_of(struct targets *targets, const struct target *target,
+                                     const struct lun_record *record) {
+    const struct users *users = find_users(targets, target->pool);
+    uint32_t user_count = users != NULL ? users->count : 0, rule_count = 0;
+    struct iscsi_user *iscsi_users = MEM_NEW_ARRAY(struct iscsi_user, user_count + 1);
+    struct iscsi_rule *rules =
+        MEM_NEW_ARRAY(struct iscsi_rule, (LUN_NUMBER_MAX + 2) * (LUN_RULES_MAX + 1));
+    for (uint32_t i = 0; i < user_count; i++) {
+        iscsi_users[i] = chap_user(&users->records[i]);
+    }
+    LIST_FOR_EACH(it, &target->units) {
+        const struct unit *unit = CONTAINER_OF(it, struct unit, link);
+        if (record == NULL || strcmp(unit->record.name, record->name) != 0) {
+            rule_count = add_rules(&unit->record, rules, rule_count);
+        }
+    }
+    if (record != NULL) {
+        rule_count = add_rules(record, rules, rule_count);
+    }
+    return (struct iscsi_access){target->pool, rules, rule_count, iscsi_users, user_count};
+}
+
+static void access_done(struct iscsi_access *access) {
+    union {
+        const void *given;
+        void *taken;
+    } rules = {.given = access->rules}, users = {.given = access->users};
+    mem_free(rules.taken);
+    mem_free(users.taken);
+}
+
+static int apply_access(struct targets *targets, struct target *target,
+                        const struct lun_record *record, struct errmsg *reterr) {
+    struct iscsi_access access = access_of(targets, target, record);
+    int error = iscsi_target_set_access(targets->server, target->iqn, &access, reterr);
+    access_done(&access);
+    return error;
+}
+
+static void users_free(struct users *users) {
+    if (users != NULL) {
+        list_remove(&users->link);
+        chap_records_free(users->records, users->count);
+        mem_free(users);
+    }
+}
+
+/* ---- units and targets ---- */
+
 static void end_unit(struct target *target, struct unit *unit) {
-    (void)!scsi_lun_remove(target->scsi, unit->number, NULL);
+    (void)!scsi_lun_remove(target->scsi, unit->record.number, NULL);
     list_remove(&unit->link);
     mem_free(unit);
 }
@@ -107,6 +200,8 @@ struct call {
     const struct volume_info *volume;
     struct volume_door *door;
     const struct config_list *listen;
+    const struct chap_record *users;
+    uint32_t user_count;
     uint64_t deadline_ns;
     struct errmsg *reterr;
     int result;
@@ -124,7 +219,9 @@ static int new_target(struct targets *targets, const struct call *call,
     (void)snprintf(target->iqn, sizeof(target->iqn), "%s", call->record->target);
     (void)snprintf(target->pool, sizeof(target->pool), "%s", call->pool);
     target->scsi = scsi_target_new(targets->loop.env);
-    int error = iscsi_target_add(targets->server, target->iqn, target->scsi, NULL, 0, call->reterr);
+    struct iscsi_access access = access_of(targets, target, call->record);
+    int error = iscsi_target_add(targets->server, target->iqn, target->scsi, &access, call->reterr);
+    access_done(&access);
     if (error != OK) {
         scsi_target_free(target->scsi);
         mem_free(target);
@@ -148,22 +245,23 @@ static int add_on_loop(struct call *call) {
                           "target %s belongs to pool %s; choose another target name for LUN %s",
                           record->target, target->pool, record->name);
     }
-    if (target == NULL) {
-        int error = new_target(targets, call, &target);
-        if (error != OK) {
-            return error;
-        }
+    /* The list first: a unit is never there without it. */
+    int error = target == NULL ? new_target(targets, call, &target)
+                               : apply_access(targets, target, record, call->reterr);
+    if (error != OK) {
+        return error;
     }
-    int error = scsi_lun_add(target->scsi, record->number, call->door, call->volume, call->reterr);
+    error = scsi_lun_add(target->scsi, record->number, call->door, call->volume, call->reterr);
     if (error != OK) {
         if (list_is_empty(&target->units)) {
             end_target(targets, target);
+        } else {
+            (void)!apply_access(targets, target, NULL, NULL);
         }
         return error;
     }
     struct unit *unit = MEM_NEW(struct unit);
-    (void)snprintf(unit->name, sizeof(unit->name), "%s", record->name);
-    unit->number = record->number;
+    unit->record = *record;
     unit->volume_id = call->volume->id;
     list_append(&target->units, &unit->link);
     return OK;
@@ -182,6 +280,41 @@ static void remove_fiber(void *arg) {
         end_unit(target, unit);
         if (list_is_empty(&target->units)) {
             end_target(call->targets, target);
+        } else {
+            (void)!apply_access(call->targets, target, NULL, NULL);
+        }
+    }
+}
+
+static void map_fiber(void *arg) {
+    struct call *call = arg;
+    struct target *target;
+    struct unit *unit = find_unit(call->targets, call->pool, call->record->name, &target);
+    if (unit != NULL) {
+        call->result = apply_access(call->targets, target, call->record, call->reterr);
+    }
+    if (unit != NULL && call->result == OK) {
+        unit->record = *call->record;
+    }
+}
+
+static void users_fiber(void *arg) {
+    struct call *call = arg;
+    struct targets *targets = call->targets;
+    users_free(find_users(targets, call->pool));
+    struct users *users = MEM_NEW(struct users);
+    list_init(&users->link);
+    (void)snprintf(users->pool, sizeof(users->pool), "%s", call->pool);
+    users->records = MEM_NEW_ARRAY(struct chap_record, call->user_count + 1);
+    users->count = call->user_count;
+    for (uint32_t i = 0; i < call->user_count; i++) {
+        users->records[i] = call->users[i];
+    }
+    list_append(&targets->users, &users->link);
+    LIST_FOR_EACH(it, &targets->live) {
+        struct target *target = CONTAINER_OF(it, struct target, link);
+        if (strcmp(target->pool, call->pool) == 0 && call->result == OK) {
+            call->result = apply_access(targets, target, NULL, call->reterr);
         }
     }
 }
@@ -216,6 +349,7 @@ static void remove_pool_fiber(void *arg) {
             end_target(call->targets, target);
         }
     }
+    users_free(find_users(call->targets, call->pool));
     call->result = wait_commands(call, call->pool);
 }
 
@@ -227,9 +361,9 @@ static void resized_fiber(void *arg) {
             struct unit *unit = CONTAINER_OF(unit_it, struct unit, link);
             struct errmsg why = {0};
             if (strcmp(target->pool, call->pool) == 0 && unit->volume_id == call->volume->id &&
-                scsi_lun_update(target->scsi, unit->number, call->volume, &why) != OK) {
-                log_line("pool %s: LUN %s does not show its new size: %s", call->pool, unit->name,
-                         why.text);
+                scsi_lun_update(target->scsi, unit->record.number, call->volume, &why) != OK) {
+                log_line("pool %s: LUN %s does not show its new size: %s", call->pool,
+                         unit->record.name, why.text);
             }
         }
     }
@@ -238,7 +372,31 @@ static void resized_fiber(void *arg) {
 static void serves_fiber(void *arg) {
     struct call *call = arg;
     struct target *target;
-    call->found = find_unit(call->targets, call->pool, call->name, &target) != NULL;
+    struct unit *unit = find_unit(call->targets, call->pool, call->record->name, &target);
+    call->found = unit != NULL && lun_record_is_equal(&unit->record, call->record);
+}
+
+static void sessions_fiber(void *arg) {
+    struct call *call = arg;
+    struct iscsi_server *server = call->targets->server;
+    uint32_t count = server != NULL ? iscsi_session_list(server, NULL, 0) : 0;
+    struct iscsi_session_status *list = MEM_NEW_ARRAY(struct iscsi_session_status, count + 1);
+    count = server != NULL ? MIN(count, iscsi_session_list(server, list, count)) : 0;
+    call->list = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        const struct iscsi_session_status *s = &list[i];
+        (void)json_array_append_new(
+            call->list,
+            json_pack("{s:o, s:o, s:o, s:s, s:s, s:b, s:b, s:i, s:I, s:I, s:I, s:I}", "initiator",
+                      answer_text(s->initiator), "user", answer_text(s->user), "target",
+                      answer_text(s->target), "address", s->peer, "portal", s->portal,
+                      "header_digest", (int)s->header_digest, "data_digest", (int)s->data_digest,
+                      "commands", (int)s->commands, "commands_total", (json_int_t)s->commands_total,
+                      "read_bytes", (json_int_t)s->read_bytes, "write_bytes",
+                      (json_int_t)s->write_bytes, "age_seconds",
+                      (json_int_t)(s->age_ns / NS_PER_S)));
+    }
+    mem_free(list);
 }
 
 static void portals_fiber(void *arg) {
@@ -285,6 +443,9 @@ static void quiesce_fiber(void *arg) {
         end_target(targets, CONTAINER_OF(targets->live.next, struct target, link));
     }
     call->result = wait_commands(call, NULL);
+    while (!list_is_empty(&targets->users)) {
+        users_free(CONTAINER_OF(targets->users.next, struct users, link));
+    }
     if (call->result == OK) {
         iscsi_server_free(targets->server);
         targets->server = NULL;
@@ -297,6 +458,7 @@ int targets_start(const char *state_dir, struct targets **ret_targets, struct er
     struct targets *targets = MEM_NEW(struct targets);
     list_init(&targets->live);
     list_init(&targets->ended);
+    list_init(&targets->users);
     int error = loop_start(&targets->loop, "iscsi", state_dir, reterr);
     if (error != OK) {
         mem_free(targets);
@@ -355,8 +517,29 @@ void targets_resized(struct targets *targets, const char *pool, const struct vol
     fiber_call(targets->loop.env, resized_fiber, &call);
 }
 
-bool targets_serves(struct targets *targets, const char *pool, const char *lun) {
-    struct call call = {.targets = targets, .pool = pool, .name = lun};
+int targets_map(struct targets *targets, const char *pool, const struct lun_record *record,
+                struct errmsg *reterr) {
+    struct call call = {.targets = targets, .pool = pool, .record = record, .reterr = reterr};
+    fiber_call(targets->loop.env, map_fiber, &call);
+    return call.result;
+}
+
+int targets_users(struct targets *targets, const char *pool, const struct chap_record *users,
+                  uint32_t count, struct errmsg *reterr) {
+    struct call call = {
+        .targets = targets, .pool = pool, .users = users, .user_count = count, .reterr = reterr};
+    fiber_call(targets->loop.env, users_fiber, &call);
+    return call.result;
+}
+
+json_t *targets_sessions(struct targets *targets) {
+    struct call call = {.targets = targets};
+    fiber_call(targets->loop.env, sessions_fiber, &call);
+    return call.list;
+}
+
+bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record) {
+    struct call call = {.targets = targets, .pool = pool, .record = record};
     fiber_call(targets->loop.env, serves_fiber, &call);
     return call.found;
 }

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "control/chap.h"
 #include "control/config.h"
 #include "control/lun.h"
 #include "volume/volume.h"
@@ -33,6 +34,14 @@ void targets_free(struct targets *targets);
 HF_MUST_CHECK int targets_add(struct targets *targets, const char *pool,
                               const struct lun_record *record, const struct volume_info *volume,
                               struct volume_door *door, struct errmsg *reterr);
+/* Takes over a changed access list, at once (iscsi_target_set_access()). OK too when the LUN is not
+ * served. ERR_NOT_FOUND: a rule's CHAP user; then nothing has changed. */
+HF_MUST_CHECK int targets_map(struct targets *targets, const char *pool,
+                              const struct lun_record *record, struct errmsg *reterr);
+/* The CHAP users of a pool from now on; copied. Errors of iscsi_target_set_access(). */
+HF_MUST_CHECK int targets_users(struct targets *targets, const char *pool,
+                                const struct chap_record *users, uint32_t count,
+                                struct errmsg *reterr);
 /* Gone for the next command; those under way end on their own. Harmless when it is not served. */
 void targets_remove(struct targets *targets, const char *pool, const char *lun);
 /* All LUNs and targets of a pool; waits until no command is under way, so that the pool may be
@@ -42,7 +51,10 @@ HF_MUST_CHECK int targets_remove_pool(struct targets *targets, const char *pool,
 /* Initiators are told of the volume's new size. */
 void targets_resized(struct targets *targets, const char *pool, const struct volume_info *volume);
 
-bool targets_serves(struct targets *targets, const char *pool, const char *lun);
+/* Whether a LUN is served, and as its record says. */
+bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record);
+/* Who is logged in: an array of objects, the caller's to json_decref. */
+json_t *targets_sessions(struct targets *targets);
 /* Addresses really listened on: an array of texts, the caller's to json_decref. */
 json_t *targets_portals(struct targets *targets);
 

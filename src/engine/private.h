@@ -376,6 +376,8 @@ struct charge {
 /* Parks until the blocks may be written to `v`, and reserves what they may need. ERR_NO_SPACE. */
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
+/* That would not have to wait for space. */
+bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count);
 /* What has its place on disk already needs no memory, and no room in a checkpoint. */
 void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);

@@ -50,6 +50,12 @@ struct iscsi_command *command_find(struct iscsi_session *session, uint32_t itt) 
     return NULL;
 }
 
+bool command_is_stalled(const struct iscsi_command *command, uint64_t before_ns) {
+    bool waits = command->task_open && !command->ran && list_is_empty(&command->in_waiters) &&
+                 (command->unsolicited_open || command->arrived_bytes < command->asked_bytes);
+    return waits && command->data_ns < before_ns;
+}
+
 static void leave_session(struct iscsi_command *command) {
     struct iscsi_session *session = command->session;
     if (command->immediate) {
@@ -174,12 +180,12 @@ static void send_r2t(struct iscsi_command *command, struct iscsi_r2t *r2t) {
     const struct iscsi_parameters *parameters = &connection->keys.parameters;
     *r2t = (struct iscsi_r2t){
         .active = true,
-        .ttt = connection->next_ttt,
+        .ttt = connection_new_ttt(connection),
         .offset_bytes = command->asked_bytes,
         .length_bytes =
             MIN(command->task.data_out_bytes - command->asked_bytes, parameters->max_burst_bytes),
     };
-    connection->next_ttt += connection->next_ttt + 1 == ISCSI_TAG_NONE ? 2 : 1;
+    command->data_ns = env_now_ns(connection->server->env);
     command->asked_bytes += r2t->length_bytes;
     struct iscsi_tx *tx = tx_new(OP_R2T, BHS_FINAL);
     tx->stat_sn = STAT_CURRENT;
@@ -263,6 +269,7 @@ static struct iscsi_command *command_new(struct iscsi_connection *connection) {
     command->server->command_count++;
     command->session = session;
     list_init(&command->in_waiters);
+    command->data_ns = env_now_ns(command->server->env);
     command->itt = get_be32(bhs + AT_ITT);
     command->immediate = bhs_is_immediate(bhs);
     command->reads = (bhs[AT_FLAGS] & COMMAND_READ) != 0;
@@ -442,6 +449,7 @@ void data_out_arrived(struct iscsi_connection *connection) {
         command_refuse(command, command->delivery_error, SCSI_CHECK_CONDITION);
         return;
     }
+    command->data_ns = env_now_ns(command->server->env);
     if (get_be32(bhs + AT_TTT) == ISCSI_TAG_NONE) {
         command->unsolicited_sn++;
         take_unsolicited(command, bytes, (bhs[AT_FLAGS] & BHS_FINAL) != 0);

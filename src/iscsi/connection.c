@@ -174,6 +174,7 @@ static void tx_write(struct iscsi_connection *connection) {
         }
     }
     connection->writing = true;
+    connection->writing_since_ns = env_now_ns(connection->server->env);
     net_stream_writev(connection->stream, iov, iov_count, tx_written, connection);
 }
 
@@ -436,6 +437,12 @@ static void rx_read(struct iscsi_connection *connection) {
     net_stream_readv(connection->stream, iov, count, rx_arrived, connection);
 }
 
+uint32_t connection_new_ttt(struct iscsi_connection *connection) {
+    uint32_t ttt = connection->next_ttt++;
+    connection->next_ttt += connection->next_ttt == ISCSI_TAG_NONE;
+    return ttt;
+}
+
 void connection_rx_resume(struct iscsi_connection *connection) {
     if (!connection->rx.reading && !rx_is_held_up(connection)) {
         rx_process(connection);
@@ -448,10 +455,24 @@ static void send_ping(struct iscsi_connection *connection) {
     struct iscsi_tx *tx = tx_new(OP_NOP_IN, BHS_FINAL);
     tx->stat_sn = STAT_CURRENT;
     connection->ping_sent = true;
-    connection->ping_ttt = connection->next_ttt++;
+    connection->ping_ttt = connection_new_ttt(connection);
     put_be32(tx->bhs + AT_ITT, ISCSI_TAG_NONE);
     put_be32(tx->bhs + AT_TTT, connection->ping_ttt);
     tx_queue(connection, tx);
+}
+
+/* Whoever is heard may be stuck all the same: he takes no answers, or owes data. */
+static bool is_stalled(const struct iscsi_connection *connection, uint64_t now) {
+    uint64_t before = now - MIN(now, ISCSI_STALL_S * NS_PER_S);
+    if (connection->writing && connection->writing_since_ns < before) {
+        return true;
+    }
+    LIST_FOR_EACH(it, &connection->session->commands) {
+        if (command_is_stalled(CONTAINER_OF(it, struct iscsi_command, in_session), before)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void timer_fired(struct env_timer *timer) {
@@ -462,6 +483,10 @@ static void timer_fired(struct env_timer *timer) {
     uint64_t patience = server->options.keepalive_answer_s * NS_PER_S;
     if (connection->stage == CONNECTION_LOGIN) {
         connection_close(connection, "the login took too long");
+        return;
+    }
+    if (is_stalled(connection, now)) {
+        connection_close(connection, "the initiator takes no answers or sends no data");
         return;
     }
     if (connection->heard_ns + silence > now) {
@@ -477,12 +502,14 @@ static void timer_fired(struct env_timer *timer) {
 
 /* ---- beginning and end ---- */
 
-void connection_accept(struct iscsi_portal *portal, struct net_stream *stream) {
+void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
+                       const struct net_prefix *address) {
     struct iscsi_server *server = portal->server;
     struct iscsi_connection *connection = MEM_NEW(struct iscsi_connection);
     connection->server = server;
     connection->stream = stream;
     connection->portal_tag = portal->tag;
+    connection->address = *address;
     connection->stage = CONNECTION_LOGIN;
     connection->since_ns = env_now_ns(server->env);
     connection->heard_ns = connection->since_ns;

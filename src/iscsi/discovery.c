@@ -44,7 +44,7 @@ static void send_piece(struct iscsi_connection *connection) {
     const uint8_t *data = text->answer + text->answer_sent;
     text->answer_sent += bytes;
     if (text->ttt == ISCSI_TAG_NONE) {
-        text->ttt = connection->next_ttt++;
+        text->ttt = connection_new_ttt(connection);
     }
     respond(connection, last, !last, data, bytes);
     if (last) {
@@ -122,7 +122,7 @@ void text_request(struct iscsi_connection *connection) {
         return;
     }
     if (continues) {
-        text->ttt = text->ttt == ISCSI_TAG_NONE ? connection->next_ttt++ : text->ttt;
+        text->ttt = text->ttt == ISCSI_TAG_NONE ? connection_new_ttt(connection) : text->ttt;
         respond(connection, false, false, NULL, 0);
         return;
     }

@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "env/net.h"
+#include "iscsi/access.h"
 #include "iscsi/iscsi.h"
 #include "iscsi/keys.h"
 #include "iscsi/pdu.h"
@@ -64,8 +65,7 @@ struct iscsi_target {
     struct list in_server;
     char iqn[ISCSI_NAME_BYTES_MAX + 1];
     struct scsi_target *scsi;
-    char **initiators; /* NULL: everybody */
-    uint32_t initiator_count;
+    struct access *access; /* NULL: everybody */
 };
 
 struct iscsi_server {
@@ -78,6 +78,8 @@ struct iscsi_server {
     struct list memory_waiters; /* commands, by in_waiters */
     struct env_task waiters_task;
     bool waiters_queued;
+    uint64_t events_since_ns;
+    uint32_t event_count;
     uint32_t command_count; /* alive in memory, dropped ones included */
     bool freed;             /* goes when the last command does */
 
@@ -141,12 +143,36 @@ struct iscsi_rx {
 
 enum connection_stage { CONNECTION_LOGIN, CONNECTION_FULL, CONNECTION_CLOSING };
 
+enum login_status { /* RFC 7143 §11.13.5 */
+                    LOGIN_GOOD = 0x0000,
+                    LOGIN_INITIATOR_ERROR = 0x0200,
+                    LOGIN_AUTHENTICATION_FAILURE = 0x0201,
+                    LOGIN_FORBIDDEN = 0x0202,
+                    LOGIN_NOT_FOUND = 0x0203,
+                    LOGIN_UNSUPPORTED_VERSION = 0x0205,
+                    LOGIN_TOO_MANY_CONNECTIONS = 0x0206,
+                    LOGIN_MISSING_PARAMETER = 0x0207,
+                    LOGIN_NO_SUCH_SESSION = 0x020a,
+                    LOGIN_INVALID_REQUEST = 0x020b,
+                    LOGIN_UNAVAILABLE = 0x0301,
+                    LOGIN_OUT_OF_RESOURCES = 0x0302,
+};
+
+enum auth_stage { AUTH_OPEN, AUTH_CHOSEN, AUTH_CHALLENGED, AUTH_DONE };
+
 struct iscsi_login {
     uint8_t stage; /* CSG expected next: 0 security, 1 operational; 0xff: nothing seen yet */
     bool leading_done;
     uint8_t isid[6];
     uint16_t tsih, cid;
     uint32_t itt, cmd_sn, pdu_count;
+
+    enum auth_stage auth;
+    enum digest digest;
+    uint8_t chap_id, challenge[DIGEST_RESULT_BYTES_MAX];
+    size_t challenge_bytes;                /* 0: none is open */
+    char user[ISCSI_USER_BYTES_MAX + 1];   /* proven; empty: nobody */
+    char realm[ISCSI_REALM_BYTES_MAX + 1]; /* his */
 };
 
 struct iscsi_text {
@@ -164,6 +190,7 @@ struct iscsi_connection {
     struct iscsi_server *server;
     struct net_stream *stream;
     uint16_t portal_tag;
+    struct net_prefix address; /* the peer's */
     enum connection_stage stage;
     uint64_t since_ns;
     struct iscsi_session *session;
@@ -178,6 +205,7 @@ struct iscsi_connection {
     struct list tx_queue;
     uint32_t tx_count;
     bool writing, close_when_sent, reads_no_more;
+    uint64_t writing_since_ns;
     bool no_new_commands; /* the server stops: only data of running commands are taken */
     struct tx_slot slots[TX_SLOTS];
     uint32_t slots_used;
@@ -230,6 +258,7 @@ struct iscsi_command {
     bool unsolicited_open;
     uint32_t unsolicited_bytes, unsolicited_limit, unsolicited_sn;
     uint32_t asked_bytes, arrived_bytes;
+    uint64_t data_ns; /* when data were asked for or came last */
     uint32_t r2t_sn;
     struct iscsi_r2t r2ts[ISCSI_R2T_MAX];
     enum scsi_sense_code delivery_error; /* data could not be delivered */
@@ -242,7 +271,6 @@ struct iscsi_command {
 
 void server_event(struct iscsi_server *server, const char *format, ...) HF_PRINTF(2, 3);
 struct iscsi_target *server_find_target(const struct iscsi_server *server, const char *iqn);
-bool target_allows(const struct iscsi_target *target, const char *initiator);
 void server_connection_gone(struct iscsi_server *server);
 /* A stopping server says goodbye to a session that has nothing in hand any more. */
 void server_session_idle(struct iscsi_connection *connection);
@@ -254,7 +282,8 @@ void server_command_gone(struct iscsi_server *server);
 
 /* ---- connection.c ---- */
 
-void connection_accept(struct iscsi_portal *portal, struct net_stream *stream);
+void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
+                       const struct net_prefix *address);
 /* Ends it; everything it runs is dropped. Harmless twice. `why` NULL: nothing to tell. */
 void connection_close(struct iscsi_connection *connection, const char *why);
 /* A PDU that breaks the protocol so that this connection cannot go on. */
@@ -266,6 +295,19 @@ void tx_withdraw(struct iscsi_connection *connection, struct iscsi_command *comm
 void connection_reject(struct iscsi_connection *connection, enum reject_reason reason);
 void connection_flush_and_close(struct iscsi_connection *connection);
 void connection_rx_resume(struct iscsi_connection *connection);
+/* A target transfer tag: not the last one again, and never ISCSI_TAG_NONE. */
+uint32_t connection_new_ttt(struct iscsi_connection *connection);
+
+/* ---- auth.c ---- */
+
+/* Who is logging in, as far as is known. Valid while the connection is. */
+struct access_peer connection_peer(const struct iscsi_connection *connection);
+/* Answers what a request said about authentication. A login status; not good: *ret_why says why. */
+uint32_t auth_request(struct iscsi_connection *connection, struct text_buffer *answer,
+                      const char **ret_why);
+/* The security stage ends, or was left out: is what was proven enough? Only when nothing is open
+ * (login.auth is AUTH_OPEN or AUTH_DONE). */
+uint32_t auth_leave(struct iscsi_connection *connection, const char **ret_why);
 
 /* ---- login.c ---- */
 
@@ -273,9 +315,15 @@ void login_request(struct iscsi_connection *connection);
 
 /* ---- session.c ---- */
 
-/* Leaves the login: makes the session. Returns the login status (class << 8 | detail), 0 good. */
+/* The connection whose session a login with a TSIH means (connection reinstatement): of the same
+ * initiator, ISID and target. NULL: there is none. */
+struct iscsi_connection *session_meant(const struct iscsi_connection *connection);
+/* Leaves the login: makes the session, or takes over the one that is meant. Returns the login
+ * status (class << 8 | detail), 0 good. */
 uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn);
 void session_close(struct iscsi_session *session);
+/* The access list has changed: shows what the session may use now; ends it if that is nothing. */
+void session_recheck(struct iscsi_connection *connection);
 /* A header has arrived: sets where its data go. */
 void session_header(struct iscsi_connection *connection);
 /* The whole PDU has arrived. */
@@ -295,6 +343,8 @@ void data_out_header(struct iscsi_connection *connection);
 void data_out_arrived(struct iscsi_connection *connection);
 struct iscsi_command *command_find(struct iscsi_session *session, uint32_t itt);
 void command_unref(struct iscsi_command *command);
+/* Whether it has waited for data since before this time. */
+bool command_is_stalled(const struct iscsi_command *command, uint64_t before_ns);
 /* Whatever state it is in: no response will be sent. */
 void command_drop(struct iscsi_command *command);
 /* A response leaves: the window opens. */

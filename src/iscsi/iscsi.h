@@ -33,21 +33,51 @@ struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_option
  * volume still holds keep what they need until they come back. */
 void iscsi_server_free(struct iscsi_server *server);
 
-/* "127.0.0.1:3260", "[::1]:3260"; port 0 picks one. Errors of net_listen(), ERR_LIMIT. */
+/* "127.0.0.1:3260", "[::1]:3260,2"; port 0 picks one. The number behind a comma is the portal group
+ * tag, and the relative target port; portals may share one. Without it: the lowest that is free.
+ * Sessions of one initiator with the same ISID are told apart by it. Errors of net_listen(),
+ * ERR_LIMIT. */
 HF_MUST_CHECK int iscsi_portal_add(struct iscsi_server *server, const char *address,
                                    struct errmsg *reterr);
 /* Ends no session. ERR_NOT_FOUND. The address is the one given or the one bound. */
 HF_MUST_CHECK int iscsi_portal_remove(struct iscsi_server *server, const char *address,
                                       struct errmsg *reterr);
-/* The address really bound; NULL beyond the last. */
+/* Portals in order of their tags. The address really bound; NULL beyond the last. */
 const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index);
+uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index);
 
-/* ERR_INVALID (the name; see iscsi_name_check()), ERR_EXISTS, ERR_LIMIT. `initiators` (names, NULL
- * and count 0: everybody) is copied. The scsi_target stays the caller's and must outlive it here.
- */
+/* Who may use one unit: whoever is this initiator, comes from this address or network, and proves
+ * to be this user; NULL: whoever. A unit without a rule is nobody's. */
+struct iscsi_rule {
+    uint32_t lun;
+    const char *initiator, *address, *user;
+};
+
+/* For CHAP. `secret` is the initiator's, the mutual ones (NULL: none) are our own towards it. */
+struct iscsi_user {
+    const char *name, *secret;
+    const char *mutual_name, *mutual_secret;
+};
+
+struct iscsi_access {
+    const char *realm; /* users of the same name are the same in the same realm only */
+    const struct iscsi_rule *rules;
+    uint32_t rule_count;
+    const struct iscsi_user *users;
+    uint32_t user_count;
+};
+
+/* ERR_INVALID (a name; see iscsi_name_check()), ERR_EXISTS, ERR_LIMIT, ERR_NOT_FOUND (a rule's
+ * user). `access` (NULL: everybody may use every unit) is copied. The scsi_target stays the
+ * caller's and must outlive it here. */
 HF_MUST_CHECK int iscsi_target_add(struct iscsi_server *server, const char *iqn,
-                                   struct scsi_target *target, const char *const *initiators,
-                                   uint32_t initiator_count, struct errmsg *reterr);
+                                   struct scsi_target *target, const struct iscsi_access *access,
+                                   struct errmsg *reterr);
+/* Takes effect at once: sessions lose the units they may not use any more, and end when they have
+ * none left; all others notice nothing. A user's new secret counts from the next login on. Errors
+ * as above; then all stays as it was. */
+HF_MUST_CHECK int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
+                                          const struct iscsi_access *access, struct errmsg *reterr);
 /* Ends its sessions. ERR_NOT_FOUND. */
 HF_MUST_CHECK int iscsi_target_remove(struct iscsi_server *server, const char *iqn,
                                       struct errmsg *reterr);
@@ -55,8 +85,13 @@ HF_MUST_CHECK int iscsi_target_remove(struct iscsi_server *server, const char *i
 /* RFC 7143 §4.2.7: iqn., eui. and naa. names, in their normal (lower case) form. */
 HF_MUST_CHECK int iscsi_name_check(const char *name, struct errmsg *reterr);
 
+/* An address or a network as rules have them; a user with usable secrets. */
+HF_MUST_CHECK int iscsi_address_check(const char *text, struct errmsg *reterr);
+HF_MUST_CHECK int iscsi_user_check(const struct iscsi_user *user, struct errmsg *reterr);
+
 struct iscsi_session_status {
     char initiator[ISCSI_NAME_BYTES_MAX + 1];
+    char user[ISCSI_USER_BYTES_MAX + 1];   /* proven by CHAP; empty: nobody */
     char target[ISCSI_NAME_BYTES_MAX + 1]; /* empty: discovery */
     char peer[64], portal[64];
     uint8_t isid[6];

@@ -10,6 +10,7 @@
  *   min, max   of the offer and our value
  *   list       the first value of the offer that we know
  *   no         keys of RFC 3720 that RFC 7143 dropped: markers are off
+ *   security   taken down for login.c, which knows what to answer
  *
  * An offer that is not understood is answered NotUnderstood, one that is out of range Reject, and
  * the default stays; a key that comes twice in one negotiation ends it (§6.2). */
@@ -30,6 +31,9 @@ enum rule {
     RULE_NO,
     RULE_IRRELEVANT,
     RULE_SESSION_TYPE,
+    RULE_SECURITY_TEXT,
+    RULE_SECURITY_NUMBER,
+    RULE_SECURITY_BINARY,
     RULE_SEND_TARGETS,
     RULE_TARGET_ONLY, /* only a target may say it */
 };
@@ -42,12 +46,14 @@ struct key {
     uint32_t least, most;
     uint32_t ours;
     const char *known; /* list: our values, separated by commas; bit n of the outcome: which */
-    size_t at;         /* in struct iscsi_parameters */
+    size_t at;         /* in struct iscsi_parameters, or keys_security */
     size_t room;       /* of a text there */
 };
 
 #define AT(field) offsetof(struct iscsi_parameters, field)
 #define TEXT(field) AT(field), sizeof(((struct iscsi_parameters *)0)->field)
+#define SAID(field)                                                                                \
+    offsetof(struct keys_security, field), sizeof(((struct keys_security *)0)->field)
 #define SEC KEYS_SECURITY
 #define OPER KEYS_OPERATIONAL
 #define LOGIN (KEYS_SECURITY | KEYS_OPERATIONAL)
@@ -56,7 +62,12 @@ struct key {
 #define NOWHERE SIZE_MAX
 
 static const struct key keys[] = {
-    {"AuthMethod", RULE_LIST, SEC, false, 0, 0, 0, "None", NOWHERE, 0},
+    {"AuthMethod", RULE_SECURITY_TEXT, SEC, false, 0, 0, GIVEN_AUTH_METHOD, NULL, SAID(methods)},
+    {"CHAP_A", RULE_SECURITY_TEXT, SEC, false, 0, 0, GIVEN_CHAP_A, NULL, SAID(algorithms)},
+    {"CHAP_N", RULE_SECURITY_TEXT, SEC, false, 0, 0, GIVEN_CHAP_N, NULL, SAID(name)},
+    {"CHAP_R", RULE_SECURITY_BINARY, SEC, false, 0, 0, GIVEN_CHAP_R, NULL, SAID(response)},
+    {"CHAP_I", RULE_SECURITY_NUMBER, SEC, false, 0, 255, GIVEN_CHAP_I, NULL, SAID(id)},
+    {"CHAP_C", RULE_SECURITY_BINARY, SEC, false, 0, 0, GIVEN_CHAP_C, NULL, SAID(challenge)},
     {"HeaderDigest", RULE_LIST, OPER, false, 0, 0, 0, "None,CRC32C", AT(header_digest), 0},
     {"DataDigest", RULE_LIST, OPER, false, 0, 0, 0, "None,CRC32C", AT(data_digest), 0},
     {"MaxConnections", RULE_MIN, OPER, true, 1, 65535, 1, NULL, AT(max_connections), 0},
@@ -153,7 +164,6 @@ static void negotiate_list(struct keys_negotiation *negotiation, const struct ke
         value = comma != NULL ? comma + 1 : NULL;
     }
     text_put(answer, key->name, "Reject");
-    negotiation->auth_refused |= (key->stages & ~(uint32_t)KEYS_SECURITY) == 0;
 }
 
 static void negotiate_bool(struct keys_negotiation *negotiation, const struct key *key,
@@ -199,6 +209,33 @@ static int negotiate_declaration(struct keys_negotiation *negotiation, const str
     return OK;
 }
 
+/* Texts and numbers lie behind their offset; of binary values there are two, each with its length
+ * behind it. */
+static int take_security(struct keys_negotiation *negotiation, const struct key *key,
+                         const char *value, struct errmsg *reterr) {
+    struct keys_security *security = &negotiation->security;
+    uint8_t *at = (uint8_t *)security + key->at;
+    size_t length = strlen(value);
+    int error = OK;
+    if (key->rule == RULE_SECURITY_TEXT) {
+        memcpy(at, value, length + 1); /* as long as any value may be */
+    } else if (key->rule == RULE_SECURITY_NUMBER) {
+        uint32_t number = 0;
+        error = text_number(value, &number);
+        error = error == OK && number > key->most ? ERR_RANGE : error;
+        memcpy(at, &number, sizeof(number));
+    } else {
+        error = chap_binary(value, at, key->room,
+                            key->ours == GIVEN_CHAP_R ? &security->response_bytes
+                                                      : &security->challenge_bytes);
+    }
+    if (error != OK) {
+        return errmsg_set(reterr, ERR_PROTOCOL, "the value of %s is malformed", key->name);
+    }
+    security->given |= key->ours;
+    return OK;
+}
+
 static int negotiate_session_type(struct keys_negotiation *negotiation, const char *value,
                                   struct errmsg *reterr) {
     bool discovery = strcmp(value, "Discovery") == 0;
@@ -237,6 +274,10 @@ static int negotiate_key(struct keys_negotiation *negotiation, const struct key 
         return OK;
     case RULE_SESSION_TYPE:
         return negotiate_session_type(negotiation, value, reterr);
+    case RULE_SECURITY_TEXT:
+    case RULE_SECURITY_NUMBER:
+    case RULE_SECURITY_BINARY:
+        return take_security(negotiation, key, value, reterr);
     case RULE_TARGET_ONLY:
         return errmsg_set(reterr, ERR_PROTOCOL, "%s is not the initiator's to say", key->name);
     case RULE_SEND_TARGETS:
@@ -286,6 +327,9 @@ int keys_negotiate(struct keys_negotiation *negotiation, enum keys_stage stage,
         const struct key *key = &keys[index];
         if (is_state_word(pair.value) && key->rule != RULE_DECLARE_TEXT) {
             continue;
+        }
+        if (strlen(pair.value) > ISCSI_VALUE_BYTES_MAX && key->rule != RULE_SECURITY_BINARY) {
+            return errmsg_set(reterr, ERR_PROTOCOL, "the value of %s is too long", key->name);
         }
         if ((negotiation->seen >> index & 1) != 0) {
             return errmsg_set(reterr, ERR_PROTOCOL, "%s was negotiated twice", key->name);

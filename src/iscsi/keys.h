@@ -3,6 +3,7 @@
 #ifndef HOLDFAST_ISCSI_KEYS_H
 #define HOLDFAST_ISCSI_KEYS_H
 
+#include "iscsi/chap.h"
 #include "iscsi/text.h"
 
 /* The outcome. Lengths in bytes. */
@@ -24,6 +25,29 @@ struct iscsi_parameters {
     char initiator_alias[ISCSI_VALUE_BYTES_MAX + 1];
 };
 
+/* What the initiator said about authentication; login.c answers. */
+enum keys_given {
+    GIVEN_AUTH_METHOD = 1 << 0,
+    GIVEN_CHAP_A = 1 << 1,
+    GIVEN_CHAP_N = 1 << 2,
+    GIVEN_CHAP_R = 1 << 3,
+    GIVEN_CHAP_I = 1 << 4,
+    GIVEN_CHAP_C = 1 << 5,
+    GIVEN_CHAP = GIVEN_CHAP_A | GIVEN_CHAP_N | GIVEN_CHAP_R | GIVEN_CHAP_I | GIVEN_CHAP_C,
+};
+
+struct keys_security {
+    uint32_t given; /* in the request just taken; the caller clears it */
+    char methods[ISCSI_VALUE_BYTES_MAX + 1];
+    char algorithms[ISCSI_VALUE_BYTES_MAX + 1];
+    char name[ISCSI_VALUE_BYTES_MAX + 1];
+    uint32_t id;
+    uint8_t response[DIGEST_RESULT_BYTES_MAX];
+    size_t response_bytes;
+    uint8_t challenge[CHAP_CHALLENGE_BYTES_MAX];
+    size_t challenge_bytes;
+};
+
 enum keys_stage {
     KEYS_SECURITY = 1 << 0,
     KEYS_OPERATIONAL = 1 << 1,
@@ -32,10 +56,10 @@ enum keys_stage {
 
 struct keys_negotiation {
     struct iscsi_parameters parameters;
+    struct keys_security security;
     uint64_t seen; /* bit per line of the table: a key is negotiated once */
     uint32_t count;
     bool segment_declared; /* ours has been sent */
-    bool auth_refused;     /* AuthMethod was offered without None */
 };
 
 /* Sets the defaults of RFC 7143 §13. */

@@ -8,17 +8,28 @@ enum {
     ISCSI_NAME_BYTES_MAX = 223, /* RFC 7143 §4.2.7.2 */
     ISCSI_KEY_BYTES_MAX = 63,   /* RFC 7143 §6.1 */
     ISCSI_VALUE_BYTES_MAX = 255,
-    ISCSI_KEYS_MAX = 64,                /* in one negotiation */
-    ISCSI_TEXT_BYTES_MAX = 16 << 10,    /* one request, its continuations included */
+    ISCSI_BINARY_TEXT_BYTES_MAX = 2 + 2 * 1024, /* a CHAP challenge, written out (§12.1.3) */
+    ISCSI_KEYS_MAX = 64,                        /* in one negotiation */
+    ISCSI_TEXT_BYTES_MAX = 16 << 10,            /* one request, its continuations included */
     ISCSI_ANSWER_BYTES_MAX = 256 << 10, /* one text answer: 1,024 targets on 1 portal, or fewer */
 
     ISCSI_PORTALS_MAX = 32,
     ISCSI_TARGETS_MAX = 256,
-    ISCSI_INITIATORS_MAX = 256, /* in one access list */
+    ISCSI_RULES_MAX = 4096, /* in one target's access list */
+    ISCSI_USERS_MAX = 1024, /* CHAP users of one target */
+    ISCSI_USER_BYTES_MAX = 127,
+    ISCSI_REALM_BYTES_MAX = 63,
+    ISCSI_SECRET_BYTES_MIN = 12, /* RFC 7143 §9.2.1 */
+    ISCSI_SECRET_BYTES_MAX = 128,
 
     ISCSI_SESSIONS_MAX = 256,
     ISCSI_SESSIONS_PER_INITIATOR_MAX = 32, /* of one name, on all targets together */
-    ISCSI_LOGINS_MAX = 64, /* connections not logged in yet; the oldest makes room for a new one */
+    ISCSI_SESSIONS_PER_ADDRESS_MAX = 128,
+    /* Connections not logged in yet: beyond it the oldest (of that address) makes room for a new
+     * one. None holds more than ISCSI_LOGIN_MEMORY_BYTES. */
+    ISCSI_LOGINS_MAX = 256,
+    ISCSI_LOGINS_PER_ADDRESS_MAX = 32,
+    ISCSI_LOGIN_MEMORY_BYTES = 80 << 10,
     ISCSI_LOGIN_S = 15,
     ISCSI_LOGIN_PDUS_MAX = 64, /* requests one login may take */
 
@@ -36,6 +47,12 @@ enum {
 
     ISCSI_KEEPALIVE_S = 15,
     ISCSI_KEEPALIVE_ANSWER_S = 15,
+    /* Whoever has not taken a batch of answers (2 MiB at most), or has sent nothing of the data he
+     * was asked for, for so long holds memory that others could use: the connection ends. */
+    ISCSI_STALL_S = 60,
+
+    ISCSI_EVENTS_MAX = 200, /* told in one ISCSI_EVENTS_S; of the rest only how many there were */
+    ISCSI_EVENTS_S = 10,
 };
 
 #endif

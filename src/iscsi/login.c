@@ -5,30 +5,15 @@
  *          CSG 0 or 1      │   CSG 0, NSG 3 (nothing operational to say)   ▲
  *                          └────────────────────────────────────────────────┘
  *
- * A request names the stage it speaks in and, with the T bit, the one it wants to go to. We always
- * agree: with no authentication there is nothing that could keep us. Keys may be spread over
- * several requests with the C bit; they are collected and taken as a whole. A refusal is one
- * response with a status, then the connection ends. */
+ * A request names the stage it speaks in and, with the T bit, the one it wants to go to. We agree
+ * unless authentication (auth.c) is still under way. Keys may be spread over several requests with
+ * the C bit; they are collected and taken as a whole. A refusal is one response with a status, then
+ * the connection ends. */
 #include <string.h>
 #include <strings.h>
 
 #include "base/math.h"
 #include "iscsi/internal.h"
-
-enum login_status {
-    LOGIN_GOOD = 0x0000,
-    LOGIN_INITIATOR_ERROR = 0x0200,
-    LOGIN_AUTHENTICATION_FAILURE = 0x0201,
-    LOGIN_FORBIDDEN = 0x0202,
-    LOGIN_NOT_FOUND = 0x0203,
-    LOGIN_UNSUPPORTED_VERSION = 0x0205,
-    LOGIN_TOO_MANY_CONNECTIONS = 0x0206,
-    LOGIN_MISSING_PARAMETER = 0x0207,
-    LOGIN_NO_SUCH_SESSION = 0x020a,
-    LOGIN_INVALID_REQUEST = 0x020b,
-    LOGIN_UNAVAILABLE = 0x0301,
-    LOGIN_OUT_OF_RESOURCES = 0x0302,
-};
 
 enum { STAGE_SECURITY = 0, STAGE_OPERATIONAL = 1, STAGE_FULL_FEATURE = 3, STAGE_NONE = 0xff };
 
@@ -145,8 +130,9 @@ static bool leading_is_good(struct iscsi_connection *connection) {
         refuse(connection, LOGIN_NOT_FOUND, "there is no such target");
         return false;
     }
-    if (!target_allows(target, parameters->initiator_name)) {
-        refuse(connection, LOGIN_FORBIDDEN, "it is not on the target's list of initiators");
+    struct access_peer peer = connection_peer(connection);
+    if (access_methods(target->access, &peer) == 0) {
+        refuse(connection, LOGIN_FORBIDDEN, "it is not on the target's access list");
         return false;
     }
     return true;
@@ -188,7 +174,9 @@ static void answer_request(struct iscsi_connection *connection, struct text_buff
             refuse(connection, status,
                    status == LOGIN_OUT_OF_RESOURCES ? "there are too many sessions"
                    : status == LOGIN_UNAVAILABLE    ? "the target is stopping"
-                                                    : "the target has gone");
+                   : status == LOGIN_FORBIDDEN ? "no LUN is for it, or the session is another's"
+                   : status == LOGIN_NO_SUCH_SESSION ? "the session it names has ended"
+                                                     : "the target has gone");
             return;
         }
         connection->login.tsih = connection->session->tsih;
@@ -209,6 +197,81 @@ static void answer_request(struct iscsi_connection *connection, struct text_buff
     }
 }
 
+/* The first request: who wants to go where. False after a refusal. */
+static bool lead(struct iscsi_connection *connection) {
+    if (!leading_is_good(connection)) {
+        return false;
+    }
+    if (connection->login.tsih != 0) {
+        const struct iscsi_connection *other = session_meant(connection);
+        if (other == NULL) {
+            refuse(connection, LOGIN_NO_SUCH_SESSION, "the session it names does not exist");
+            return false;
+        }
+        if (other->session->cid != connection->login.cid) {
+            /* MaxConnections is 1. */
+            refuse(connection, LOGIN_TOO_MANY_CONNECTIONS,
+                   "sessions of more than one connection are not supported");
+            return false;
+        }
+    }
+    connection->login.leading_done = true;
+    return true;
+}
+
+/* Authentication, as far as this request brings it. *transit is taken back while it goes on. False
+ * after a refusal. */
+static bool authenticate(struct iscsi_connection *connection, struct text_buffer *answer,
+                         uint32_t current, bool *transit) {
+    const char *why = "";
+    enum auth_stage before = connection->login.auth;
+    uint32_t status = auth_request(connection, answer, &why);
+    enum auth_stage now = connection->login.auth;
+    bool leaves = *transit || current != STAGE_SECURITY;
+    if (status == LOGIN_GOOD && leaves && (now == AUTH_OPEN || now == AUTH_DONE)) {
+        status = auth_leave(connection, &why);
+    } else if (status == LOGIN_GOOD && leaves && now == before) {
+        why = "it left the order of CHAP";
+        status = LOGIN_INITIATOR_ERROR;
+    } else if (leaves) {
+        *transit = false;
+    }
+    if (status != LOGIN_GOOD) {
+        refuse(connection, status, why);
+        return false;
+    }
+    return true;
+}
+
+/* All keys of a request are there. */
+static void take_request(struct iscsi_connection *connection, struct text_buffer *answer) {
+    uint8_t flags = connection->rx.bhs[AT_FLAGS];
+    uint32_t current = flags >> 2 & 3;
+    bool transit = (flags & LOGIN_TRANSIT) != 0;
+    struct errmsg message = {0};
+    int error = keys_negotiate(
+        &connection->keys, current == STAGE_SECURITY ? KEYS_SECURITY : KEYS_OPERATIONAL,
+        connection->text.request, connection->text.request_bytes, answer, NULL, NULL, &message);
+    text_reset(connection);
+    if (error != OK) {
+        refuse(connection, LOGIN_INITIATOR_ERROR, message.text);
+        return;
+    }
+    bool leading = !connection->login.leading_done;
+    if (leading && !lead(connection)) {
+        return;
+    }
+    declare(connection, leading, current, answer);
+    if (!authenticate(connection, answer, current, &transit)) {
+        return;
+    }
+    if (answer->overflow) {
+        refuse(connection, LOGIN_OUT_OF_RESOURCES, "it negotiates too many keys at once");
+        return;
+    }
+    answer_request(connection, answer, current, flags & 3, transit);
+}
+
 void login_request(struct iscsi_connection *connection) {
     const uint8_t *bhs = connection->rx.bhs;
     if (bhs_opcode(bhs) != OP_LOGIN) {
@@ -220,42 +283,9 @@ void login_request(struct iscsi_connection *connection) {
     }
     uint8_t bytes[LOGIN_SEGMENT_BYTES];
     struct text_buffer answer = {bytes, 0, sizeof(bytes), false};
-    uint32_t current = bhs[AT_FLAGS] >> 2 & 3;
     if (bhs[AT_FLAGS] & LOGIN_CONTINUE) {
-        answer_request(connection, &answer, current, 0, false);
+        answer_request(connection, &answer, bhs[AT_FLAGS] >> 2 & 3, 0, false);
         return;
     }
-    struct errmsg message = {0};
-    int error = keys_negotiate(
-        &connection->keys, current == STAGE_SECURITY ? KEYS_SECURITY : KEYS_OPERATIONAL,
-        connection->text.request, connection->text.request_bytes, &answer, NULL, NULL, &message);
-    text_reset(connection);
-    if (error != OK) {
-        refuse(connection, LOGIN_INITIATOR_ERROR, message.text);
-        return;
-    }
-    bool leading = !connection->login.leading_done;
-    if (leading) {
-        if (!leading_is_good(connection)) {
-            return;
-        }
-        if (connection->login.tsih != 0) {
-            /* Another connection of a session: one is all a session may have. */
-            refuse(connection, LOGIN_TOO_MANY_CONNECTIONS,
-                   "sessions of more than one connection are not supported");
-            return;
-        }
-        connection->login.leading_done = true;
-    }
-    declare(connection, leading, current, &answer);
-    if (connection->keys.auth_refused) {
-        refuse(connection, LOGIN_AUTHENTICATION_FAILURE, "it insists on authentication");
-        return;
-    }
-    if (answer.overflow) {
-        refuse(connection, LOGIN_OUT_OF_RESOURCES, "it negotiates too many keys at once");
-        return;
-    }
-    answer_request(connection, &answer, current, bhs[AT_FLAGS] & 3,
-                   (bhs[AT_FLAGS] & LOGIN_TRANSIT) != 0);
+    take_request(connection, &answer);
 }

@@ -4,7 +4,9 @@
  * Limits. All connections together get `limit_bytes`, each at most ISCSI_CONNECTION_MEMORY_BYTES.
  * A connection that holds less than ISCSI_CONNECTION_RESERVE_BYTES is served even beyond the common
  * limit, and one that holds nothing always gets its buffer: so however much others hold, everybody
- * can go on with at least one command. */
+ * can go on with at least one command. Nobody may come to hold more than half of what is free, so
+ * that however many take as much as they can, a part stays free for who comes next (the dynamic
+ * threshold of Choudhury and Hahne, 1998, for buffers of switches). */
 #include "base/assert.h"
 #include "base/math.h"
 #include "iscsi/internal.h"
@@ -43,8 +45,8 @@ static bool is_allowed(const struct iscsi_memory *memory, uint64_t held, uint64_
     if (held + bytes > ISCSI_CONNECTION_MEMORY_BYTES) {
         return false;
     }
-    return held + bytes <= ISCSI_CONNECTION_RESERVE_BYTES ||
-           memory->used_bytes + bytes <= memory->limit_bytes;
+    uint64_t free_bytes = memory->limit_bytes - MIN(memory->limit_bytes, memory->used_bytes);
+    return held + bytes <= MAX((uint64_t)ISCSI_CONNECTION_RESERVE_BYTES, free_bytes / 2);
 }
 
 struct iscsi_buffer *memory_get(struct iscsi_memory *memory, struct memory_account *account,

@@ -31,8 +31,25 @@ struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_option
     return server;
 }
 
+/* So many that nobody would read them are not told: somebody who connects all day long must not
+ * fill a log. How many there were is told with the next one that is. */
+static bool event_is_told(struct iscsi_server *server) {
+    uint64_t now = env_now_ns(server->env);
+    if (now - server->events_since_ns >= ISCSI_EVENTS_S * NS_PER_S) {
+        uint32_t untold = server->event_count - MIN(server->event_count, ISCSI_EVENTS_MAX + 0u);
+        server->events_since_ns = now;
+        server->event_count = 0;
+        if (untold != 0) {
+            char text[64];
+            snprintf(text, sizeof(text), "%u more events that were not told", untold);
+            server->options.event(server->options.event_owner, text);
+        }
+    }
+    return server->event_count++ < ISCSI_EVENTS_MAX;
+}
+
 void server_event(struct iscsi_server *server, const char *format, ...) {
-    if (server->options.event == NULL) {
+    if (server->options.event == NULL || !event_is_told(server)) {
         return;
     }
     char text[1024];
@@ -69,21 +86,53 @@ void server_memory_freed(struct iscsi_server *server) {
 
 /* ---- portals ---- */
 
+/* Too many that have not logged in: the oldest has had the most time, of those of the address if it
+ * is that address that has too many. */
+static void make_room(struct iscsi_server *server, const struct net_prefix *address) {
+    struct iscsi_connection *oldest = NULL, *oldest_of_address = NULL;
+    uint32_t of_address = 0;
+    LIST_FOR_EACH(it, &server->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (connection->stage != CONNECTION_LOGIN) {
+            continue;
+        }
+        oldest = oldest == NULL ? connection : oldest;
+        if (prefix_holds(address, &connection->address)) {
+            of_address++;
+            oldest_of_address = oldest_of_address == NULL ? connection : oldest_of_address;
+        }
+    }
+    if (of_address >= ISCSI_LOGINS_PER_ADDRESS_MAX) {
+        connection_close(oldest_of_address, "too many logins at once from its address");
+    } else if (server->login_count >= ISCSI_LOGINS_MAX) {
+        connection_close(oldest, "too many logins at once");
+    }
+}
+
 static void accepted(void *owner, struct net_stream *stream) {
     struct iscsi_portal *portal = owner;
     struct iscsi_server *server = portal->server;
-    /* Too many that have not logged in: the oldest has had the most time. */
-    if (server->login_count >= ISCSI_LOGINS_MAX) {
-        LIST_FOR_EACH(it, &server->connections) {
-            struct iscsi_connection *connection =
-                CONTAINER_OF(it, struct iscsi_connection, in_server);
-            if (connection->stage == CONNECTION_LOGIN) {
-                connection_close(connection, "too many logins at once");
-                break;
-            }
-        }
+    struct net_prefix address = {.bits = 128}; /* ::, if the peer has no address that we know */
+    (void)!prefix_of_peer(net_stream_peer(stream), &address);
+    make_room(server, &address);
+    connection_accept(portal, stream, &address);
+}
+
+/* "ADDR:PORT,TAG" into its parts; 0: no tag is given. */
+static int split_tag(const char *given, char *ret_address, size_t room, uint16_t *ret_tag,
+                     struct errmsg *reterr) {
+    const char *comma = strrchr(given, ',');
+    size_t length = comma != NULL ? (size_t)(comma - given) : strlen(given);
+    uint32_t tag = 0;
+    if (length >= room ||
+        (comma != NULL && (text_number(comma + 1, &tag) != OK || tag < 1 || tag > UINT16_MAX))) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "portal %.200s: a portal group tag is a number from 1 to 65535", given);
     }
-    connection_accept(portal, stream);
+    memcpy(ret_address, given, length);
+    ret_address[length] = 0;
+    *ret_tag = (uint16_t)tag;
+    return OK;
 }
 
 static uint16_t free_portal_tag(const struct iscsi_server *server) {
@@ -103,8 +152,11 @@ static uint16_t free_portal_tag(const struct iscsi_server *server) {
 static void tell_ports(const struct iscsi_server *server, struct scsi_target *scsi) {
     uint16_t ids[ISCSI_PORTALS_MAX];
     uint32_t count = 0;
-    LIST_FOR_EACH(it, &server->portals) {
-        ids[count++] = CONTAINER_OF(it, struct iscsi_portal, in_server)->tag;
+    LIST_FOR_EACH(it, &server->portals) { /* in order of tags; those of a group are one port */
+        uint16_t tag = CONTAINER_OF(it, struct iscsi_portal, in_server)->tag;
+        if (count == 0 || ids[count - 1] != tag) {
+            ids[count++] = tag;
+        }
     }
     scsi_target_set_ports(scsi, ids, count);
 }
@@ -123,14 +175,25 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
     }
     struct iscsi_portal *portal = MEM_NEW(struct iscsi_portal);
     portal->server = server;
-    portal->tag = free_portal_tag(server);
-    snprintf(portal->given, sizeof(portal->given), "%s", address);
-    int error = net_listen(server->env, address, accepted, portal, &portal->listener, reterr);
+    int error = split_tag(address, portal->given, sizeof(portal->given), &portal->tag, reterr);
     if (error != OK) {
         mem_free(portal);
         return error;
     }
-    list_append(&server->portals, &portal->in_server);
+    portal->tag = portal->tag != 0 ? portal->tag : free_portal_tag(server);
+    address = portal->given;
+    error = net_listen(server->env, address, accepted, portal, &portal->listener, reterr);
+    if (error != OK) {
+        mem_free(portal);
+        return error;
+    }
+    /* In order of tags, which is the order of target ports. */
+    struct list *at = server->portals.next;
+    while (at != &server->portals &&
+           CONTAINER_OF(at, struct iscsi_portal, in_server)->tag <= portal->tag) {
+        at = at->next;
+    }
+    list_insert_before(at, &portal->in_server);
     server->portal_count++;
     portals_changed(server);
     return OK;
@@ -156,13 +219,23 @@ int iscsi_portal_remove(struct iscsi_server *server, const char *address, struct
     return errmsg_set(reterr, ERR_NOT_FOUND, "there is no portal %s", address);
 }
 
-const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index) {
+static const struct iscsi_portal *portal_at(const struct iscsi_server *server, uint32_t index) {
     LIST_FOR_EACH(it, &server->portals) {
         if (index-- == 0) {
-            return net_listener_address(CONTAINER_OF(it, struct iscsi_portal, in_server)->listener);
+            return CONTAINER_OF(it, struct iscsi_portal, in_server);
         }
     }
     return NULL;
+}
+
+const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index) {
+    const struct iscsi_portal *portal = portal_at(server, index);
+    return portal != NULL ? net_listener_address(portal->listener) : NULL;
+}
+
+uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index) {
+    const struct iscsi_portal *portal = portal_at(server, index);
+    return portal != NULL ? portal->tag : 0;
 }
 
 /* ---- targets ----
@@ -180,66 +253,70 @@ struct iscsi_target *server_find_target(const struct iscsi_server *server, const
     return NULL;
 }
 
-bool target_allows(const struct iscsi_target *target, const char *initiator) {
-    if (target->initiators == NULL) {
-        return true;
-    }
-    for (uint32_t i = 0; i < target->initiator_count; i++) {
-        if (strcasecmp(target->initiators[i], initiator) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_target *scsi,
-                     const char *const *initiators, uint32_t initiator_count,
-                     struct errmsg *reterr) {
+                     const struct iscsi_access *given, struct errmsg *reterr) {
+    struct access *access = NULL;
     int error = iscsi_name_check(iqn, reterr);
     if (error != OK) {
         return error;
     }
-    for (uint32_t i = 0; initiators != NULL && i < initiator_count; i++) {
-        error = iscsi_name_check(initiators[i], reterr);
+    if (server_find_target(server, iqn) != NULL) {
+        return errmsg_set(reterr, ERR_EXISTS, "target %s exists already", iqn);
+    }
+    if (server->target_count >= ISCSI_TARGETS_MAX) {
+        return errmsg_set(reterr, ERR_LIMIT, "target %s: at most %u targets are possible", iqn,
+                          ISCSI_TARGETS_MAX);
+    }
+    if (given != NULL) {
+        error = access_new(given, &access, reterr);
         if (error != OK) {
             return error;
         }
     }
-    if (server_find_target(server, iqn) != NULL) {
-        return errmsg_set(reterr, ERR_EXISTS, "target %s exists already", iqn);
-    }
-    if (server->target_count >= ISCSI_TARGETS_MAX || initiator_count > ISCSI_INITIATORS_MAX) {
-        return errmsg_set(reterr, ERR_LIMIT,
-                          "target %s: at most %u targets with %u initiators each are possible", iqn,
-                          ISCSI_TARGETS_MAX, ISCSI_INITIATORS_MAX);
-    }
     struct iscsi_target *target = MEM_NEW(struct iscsi_target);
     memcpy(target->iqn, iqn, strlen(iqn) + 1);
     target->scsi = scsi;
-    if (initiators != NULL) {
-        target->initiators = MEM_NEW_ARRAY(char *, initiator_count + 1);
-        target->initiator_count = initiator_count;
-        for (uint32_t i = 0; i < initiator_count; i++) {
-            target->initiators[i] = mem_strdup(initiators[i]);
-        }
-    }
+    target->access = access;
     list_append(&server->targets, &target->in_server);
     server->target_count++;
     tell_ports(server, scsi);
     return OK;
 }
 
+static bool uses(const struct iscsi_connection *connection, const struct iscsi_target *target) {
+    return connection->session != NULL && connection->session->target == target;
+}
+
+int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
+                            const struct iscsi_access *given, struct errmsg *reterr) {
+    struct iscsi_target *target = server_find_target(server, iqn);
+    struct access *access = NULL;
+    if (target == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
+    }
+    int error = given != NULL ? access_new(given, &access, reterr) : OK;
+    if (error != OK) {
+        return error;
+    }
+    access_free(target->access);
+    target->access = access;
+    LIST_FOR_EACH_SAFE(it, &server->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (uses(connection, target)) {
+            session_recheck(connection);
+        }
+    }
+    return OK;
+}
+
 static void target_free(struct iscsi_server *server, struct iscsi_target *target) {
     LIST_FOR_EACH_SAFE(it, &server->connections) {
         struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
-        if (connection->session != NULL && connection->session->target == target) {
+        if (uses(connection, target)) {
             connection_close(connection, "its target was removed");
         }
     }
-    for (uint32_t i = 0; i < target->initiator_count; i++) {
-        mem_free(target->initiators[i]);
-    }
-    mem_free(target->initiators);
+    access_free(target->access);
     list_remove(&target->in_server);
     server->target_count--;
     mem_free(target);
@@ -283,6 +360,7 @@ void server_send_targets(struct iscsi_connection *connection, const char *which,
                          struct text_buffer *answer) {
     struct iscsi_server *server = connection->server;
     const struct iscsi_session *session = connection->session;
+    struct access_peer peer = connection_peer(connection);
     const char *local = net_stream_local(connection->stream);
     bool all = strcmp(which, "All") == 0;
     LIST_FOR_EACH(it, &server->targets) {
@@ -291,7 +369,7 @@ void server_send_targets(struct iscsi_connection *connection, const char *which,
             all || strcmp(which, target->iqn) == 0 || (which[0] == 0 && session->target == target);
         /* Inside a normal session only its own target may be asked about. */
         if (!wanted || (session->target != NULL && session->target != target) ||
-            !target_allows(target, session->initiator)) {
+            !access_shows(target->access, &peer)) {
             continue;
         }
         text_put(answer, "TargetName", target->iqn);
@@ -329,6 +407,7 @@ uint32_t iscsi_session_list(const struct iscsi_server *server,
         };
         memcpy(status->isid, session->isid, sizeof(status->isid));
         memcpy(status->initiator, session->initiator, sizeof(status->initiator));
+        memcpy(status->user, connection->login.user, sizeof(status->user));
         if (session->target != NULL) {
             memcpy(status->target, session->target->iqn, sizeof(status->target));
         }

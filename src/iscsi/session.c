@@ -13,7 +13,6 @@
 #include "base/math.h"
 #include "iscsi/internal.h"
 
-enum { LOGIN_NOT_FOUND = 0x0203, LOGIN_UNAVAILABLE = 0x0301, LOGIN_OUT_OF_RESOURCES = 0x0302 };
 enum { LOGOUT_SESSION = 0, LOGOUT_CONNECTION = 1 };
 
 uint32_t session_max_cmd_sn(const struct iscsi_session *session) {
@@ -22,33 +21,63 @@ uint32_t session_max_cmd_sn(const struct iscsi_session *session) {
 
 /* ---- beginning and end ---- */
 
-/* A login with the name, ISID and portal group of a session that exists takes its place
+static bool is_same_initiator(const struct iscsi_connection *connection,
+                              const struct iscsi_connection *other) {
+    return memcmp(other->login.isid, connection->login.isid, sizeof(other->login.isid)) == 0 &&
+           strcasecmp(other->keys.parameters.initiator_name,
+                      connection->keys.parameters.initiator_name) == 0;
+}
+
+static bool is_same_user(const struct iscsi_connection *connection,
+                         const struct iscsi_connection *other) {
+    return strcmp(connection->login.user, other->login.user) == 0 &&
+           strcmp(connection->login.realm, other->login.realm) == 0;
+}
+
+/* The connection whose session a login with the same name, ISID and portal group takes the place of
  * (RFC 7143 §6.3.5): the initiator has lost it, whatever it looks like from here. */
-static void reinstate(struct iscsi_connection *connection, const struct iscsi_target *target) {
-    const struct iscsi_parameters *parameters = &connection->keys.parameters;
-    LIST_FOR_EACH_SAFE(it, &connection->server->connections) {
+static struct iscsi_connection *session_in_the_way(const struct iscsi_connection *connection,
+                                                   const struct iscsi_target *target) {
+    LIST_FOR_EACH(it, &connection->server->connections) {
         struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
-        const struct iscsi_session *session = other->session;
-        if (session != NULL && other != connection && session->target == target &&
-            other->portal_tag == connection->portal_tag &&
-            memcmp(session->isid, connection->login.isid, sizeof(session->isid)) == 0 &&
-            strcasecmp(session->initiator, parameters->initiator_name) == 0) {
-            connection_close(other, "the initiator logged in again in its place");
+        if (other->session != NULL && other != connection && other->session->target == target &&
+            other->portal_tag == connection->portal_tag && is_same_initiator(connection, other)) {
+            return other;
         }
     }
+    return NULL;
+}
+
+struct iscsi_connection *session_meant(const struct iscsi_connection *connection) {
+    const struct iscsi_parameters *parameters = &connection->keys.parameters;
+    const struct iscsi_target *target =
+        parameters->discovery ? NULL
+                              : server_find_target(connection->server, parameters->target_name);
+    LIST_FOR_EACH(it, &connection->server->connections) {
+        struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (other->session != NULL && other->session->tsih == connection->login.tsih &&
+            other->session->target == target && other->portal_tag == connection->portal_tag &&
+            is_same_initiator(connection, other)) {
+            return other;
+        }
+    }
+    return NULL;
 }
 
 static bool is_within_limits(const struct iscsi_connection *connection) {
     const struct iscsi_server *server = connection->server;
-    uint32_t of_initiator = 0;
+    uint32_t of_initiator = 0, of_address = 0;
     LIST_FOR_EACH(it, &server->connections) {
         const struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
-        of_initiator +=
-            other->session != NULL &&
-            strcmp(other->session->initiator, connection->keys.parameters.initiator_name) == 0;
+        if (other->session != NULL) {
+            of_initiator += strcasecmp(other->session->initiator,
+                                       connection->keys.parameters.initiator_name) == 0;
+            of_address += prefix_holds(&connection->address, &other->address);
+        }
     }
     return server->session_count < server->options.sessions_max &&
-           of_initiator < ISCSI_SESSIONS_PER_INITIATOR_MAX;
+           of_initiator < ISCSI_SESSIONS_PER_INITIATOR_MAX &&
+           of_address < ISCSI_SESSIONS_PER_ADDRESS_MAX;
 }
 
 static bool tsih_is_used(const struct iscsi_server *server, uint16_t tsih) {
@@ -88,23 +117,37 @@ static struct scsi_nexus *nexus_open(const struct iscsi_connection *connection,
     return scsi_nexus_open(target->scsi, &port);
 }
 
-uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn) {
+static void drop_commands(struct iscsi_session *session) {
+    while (!list_is_empty(&session->commands)) {
+        command_drop(CONTAINER_OF(session->commands.next, struct iscsi_command, in_session));
+    }
+}
+
+/* Connection reinstatement (RFC 7143 §6.3.4): the session goes on, on another connection. At
+ * ErrorRecoveryLevel 0 its tasks end with the old one. What was negotiated for the session stays;
+ * the initiator says where it goes on counting. */
+static void take_over(struct iscsi_connection *connection, struct iscsi_connection *old,
+                      uint32_t cmd_sn) {
+    struct iscsi_session *session = old->session;
+    struct iscsi_parameters *now = &connection->keys.parameters;
+    struct iscsi_parameters was = old->keys.parameters;
+    was.header_digest = now->header_digest;
+    was.data_digest = now->data_digest;
+    was.initiator_segment_bytes = now->initiator_segment_bytes;
+    *now = was;
+    drop_commands(session);
+    old->session = NULL;
+    connection_close(old, "the initiator moved its session to another connection");
+    session->connection = connection;
+    connection->session = session;
+    if (serial_is_before(session->exp_cmd_sn, cmd_sn)) {
+        session->exp_cmd_sn = cmd_sn;
+    }
+}
+
+static void session_new(struct iscsi_connection *connection, struct iscsi_target *target,
+                        uint32_t cmd_sn) {
     struct iscsi_server *server = connection->server;
-    const struct iscsi_parameters *parameters = &connection->keys.parameters;
-    struct iscsi_target *target = NULL;
-    if (server->stopping) {
-        return LOGIN_UNAVAILABLE;
-    }
-    if (!parameters->discovery) {
-        target = server_find_target(server, parameters->target_name);
-        if (target == NULL) {
-            return LOGIN_NOT_FOUND;
-        }
-        reinstate(connection, target);
-    }
-    if (!is_within_limits(connection)) {
-        return LOGIN_OUT_OF_RESOURCES;
-    }
     struct iscsi_session *session = MEM_NEW(struct iscsi_session);
     session->server = server;
     session->connection = connection;
@@ -113,22 +156,76 @@ uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn) {
     session->tsih = tsih_new(server);
     session->cid = connection->login.cid;
     memcpy(session->isid, connection->login.isid, sizeof(session->isid));
-    memcpy(session->initiator, parameters->initiator_name, sizeof(session->initiator));
+    memcpy(session->initiator, connection->keys.parameters.initiator_name,
+           sizeof(session->initiator));
     list_init(&session->commands);
-    if (target != NULL) {
-        session->nexus = nexus_open(connection, target);
-        server_event(server, "%s logged in to %s from %s", session->initiator, target->iqn,
-                     net_stream_peer(connection->stream));
-    }
     connection->session = session;
     server->session_count++;
-    return 0;
+}
+
+uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn) {
+    struct iscsi_server *server = connection->server;
+    const struct iscsi_parameters *parameters = &connection->keys.parameters;
+    const struct iscsi_login *login = &connection->login;
+    struct access_peer peer = connection_peer(connection);
+    struct iscsi_target *target = NULL;
+    uint8_t numbers[SCSI_LUNS_MAX / 8];
+    if (server->stopping) {
+        return LOGIN_UNAVAILABLE;
+    }
+    if (!parameters->discovery) {
+        target = server_find_target(server, parameters->target_name);
+        if (target == NULL) {
+            return LOGIN_NOT_FOUND;
+        }
+        if (!access_numbers(target->access, &peer, numbers)) {
+            return LOGIN_FORBIDDEN;
+        }
+    }
+    struct iscsi_connection *other = login->tsih != 0 ? session_meant(connection)
+                                     : target != NULL ? session_in_the_way(connection, target)
+                                                      : NULL;
+    if (login->tsih != 0 && other == NULL) {
+        return LOGIN_NO_SUCH_SESSION;
+    }
+    /* Names can be claimed: a session is taken from its owner only by himself. */
+    if (other != NULL && !is_same_user(connection, other)) {
+        return LOGIN_FORBIDDEN;
+    }
+    if (login->tsih != 0) {
+        take_over(connection, other, cmd_sn);
+        return LOGIN_GOOD;
+    }
+    if (other != NULL) {
+        connection_close(other, "the initiator logged in again in its place");
+    }
+    if (!is_within_limits(connection)) {
+        return LOGIN_OUT_OF_RESOURCES;
+    }
+    session_new(connection, target, cmd_sn);
+    if (target != NULL) {
+        connection->session->nexus = nexus_open(connection, target);
+        scsi_nexus_show(connection->session->nexus, numbers);
+        server_event(server, "%s logged in to %s from %s%s%s", parameters->initiator_name,
+                     target->iqn, net_stream_peer(connection->stream),
+                     login->user[0] != 0 ? " as " : "", login->user);
+    }
+    return LOGIN_GOOD;
+}
+
+void session_recheck(struct iscsi_connection *connection) {
+    struct iscsi_session *session = connection->session;
+    struct access_peer peer = connection_peer(connection);
+    uint8_t numbers[SCSI_LUNS_MAX / 8];
+    if (!access_numbers(session->target->access, &peer, numbers)) {
+        connection_close(connection, "no LUN is for it any more");
+        return;
+    }
+    scsi_nexus_show(session->nexus, numbers);
 }
 
 void session_close(struct iscsi_session *session) {
-    while (!list_is_empty(&session->commands)) {
-        command_drop(CONTAINER_OF(session->commands.next, struct iscsi_command, in_session));
-    }
+    drop_commands(session);
     scsi_nexus_close(session->nexus);
     session->server->session_count--;
     mem_free(session);
@@ -234,10 +331,7 @@ static void logout(struct iscsi_connection *connection) {
     put_be32(tx->bhs + AT_ITT, get_be32(bhs + AT_ITT));
     put_be16(tx->bhs + AT_LOGOUT_TIME2WAIT, (uint16_t)connection->keys.parameters.time2wait_s);
     if (ends) {
-        while (!list_is_empty(&connection->session->commands)) {
-            command_drop(
-                CONTAINER_OF(connection->session->commands.next, struct iscsi_command, in_session));
-        }
+        drop_commands(connection->session);
     }
     tx_queue(connection, tx);
     if (ends) {

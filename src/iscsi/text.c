@@ -29,7 +29,8 @@ int text_next(const uint8_t *bytes, size_t length, size_t *at, struct text_pair 
     }
     size_t key_bytes = (size_t)(equal - (bytes + start));
     size_t value_bytes = (size_t)(end - equal) - 1;
-    if (key_bytes == 0 || key_bytes > ISCSI_KEY_BYTES_MAX || value_bytes > ISCSI_VALUE_BYTES_MAX) {
+    if (key_bytes == 0 || key_bytes > ISCSI_KEY_BYTES_MAX ||
+        value_bytes > ISCSI_BINARY_TEXT_BYTES_MAX) {
         return ERR_PROTOCOL;
     }
     for (size_t i = 0; i < key_bytes; i++) {

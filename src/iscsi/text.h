@@ -14,12 +14,13 @@
 
 struct text_pair {
     char key[ISCSI_KEY_BYTES_MAX + 1];
-    char value[ISCSI_VALUE_BYTES_MAX + 1];
+    char value[ISCSI_BINARY_TEXT_BYTES_MAX + 1];
 };
 
 /* Takes the next pair from bytes[*at, length); *at moves behind it. OK, ERR_NOT_FOUND at the end,
  * ERR_PROTOCOL for anything that is not a pair within the limits: no '=', an empty or ill-formed
- * key, something too long, no zero at the end. A few stray zero bytes between pairs are skipped. */
+ * key, something too long (of the value: longer than any may be), no zero at the end. A few stray
+ * zero bytes between pairs are skipped. */
 HF_MUST_CHECK int text_next(const uint8_t *bytes, size_t length, size_t *at,
                             struct text_pair *ret_pair);
 

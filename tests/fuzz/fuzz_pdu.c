@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MPL-2.0
 /* The target behind a stream in memory. The first byte says how: bit 0, from the login on or inside
  * a session; bit 1, with digests computed for it; bits 2 to 4, how finely the bytes arrive; bit 5,
- * the volume keeps its requests until the end; bit 6, a discovery session. The rest is PDUs. With
+ * the volume keeps its requests until the end; bit 6, a discovery session; bit 7, whoever is
+ * not in a session yet has to authenticate himself. The rest is PDUs. With
  * digests, what follows is taken apart by its own length fields so that they can be right. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #define INITIATOR "InitiatorName=iqn.2025-01.org.example:host\0"
 #define KEYS "InitialR2T=No\0MaxOutstandingR2T=4\0MaxRecvDataSegmentLength=1024\0"
 
-enum { IN_SESSION = 1, DIGESTS = 2, HOLD = 32, DISCOVERY = 64, VOLUME_BYTES = 1 << 20 };
+enum { IN_SESSION = 1, DIGESTS = 2, HOLD = 32, DISCOVERY = 64, CHAP = 128, VOLUME_BYTES = 1 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -89,7 +90,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     need(scsi_lun_add(scsi, 0, &volume.door, &volume.info, NULL) == OK);
     struct iscsi_server *server = iscsi_server_new(&fake.env, &(struct iscsi_options){0});
     need(iscsi_portal_add(server, PORTAL, NULL) == OK);
-    need(iscsi_target_add(server, TARGET, scsi, NULL, 0, NULL) == OK);
+    need(iscsi_target_add(server, TARGET, scsi, NULL, NULL) == OK);
+    if ((how & (CHAP | IN_SESSION)) == CHAP) {
+        const struct iscsi_user user = {"alice", "a secret of alice", "us", "a secret of ours"};
+        const struct iscsi_rule rule = {.user = "alice"};
+        const struct iscsi_access access = {"tank", &rule, 1, &user, 1};
+        need(iscsi_target_set_access(server, TARGET, &access, NULL) == OK);
+    }
     fake_net_connect(&fake.env, PORTAL, &peer);
     static const size_t pieces[] = {0, 1, 7, 48, 49, 100, 512, 1000};
     peer.read_bytes_max = pieces[how >> 2 & 7];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "control/chap.h"
 #include "control/config.h"
 #include "control/lun.h"
 #include "control/routes.h"
@@ -38,7 +39,8 @@ static void request(const uint8_t *data, size_t bytes) {
     }
     require(json_is_object(parsed.body));
     require(parsed.pool[0] == '\0' || schema_name_is_valid(parsed.pool));
-    require(parsed.name[0] == '\0' || schema_name_is_valid(parsed.name));
+    require(parsed.name[0] == '\0' || schema_name_is_valid(parsed.name) ||
+            chap_name_is_valid(parsed.name));
     require(schema_check(parsed.route->fields, parsed.body, NULL) == OK);
     api_request_done(&parsed);
 }
@@ -64,7 +66,7 @@ static void record(const uint8_t *data, size_t bytes) {
     }
     char *blob = lun_record_encode(&first);
     require(lun_record_decode("fuzz", blob, strlen(blob), &second, NULL) == OK);
-    require(memcmp(&first, &second, sizeof(first)) == 0);
+    require(lun_record_is_equal(&first, &second));
     mem_free(blob);
 }
 

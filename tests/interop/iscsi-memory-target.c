@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
         volumes[i].info.uuid.bytes[15] = (uint8_t)i;
         error = scsi_lun_add(target, i, &volumes[i].door, &volumes[i].info, &message);
     }
-    if (error != OK || iscsi_target_add(program.server, TARGET, target, NULL, 0, &message) != OK ||
+    if (error != OK || iscsi_target_add(program.server, TARGET, target, NULL, &message) != OK ||
         iscsi_portal_add(program.server, listen, &message) != OK) {
         (void)fprintf(stderr, "%s\n", message.text);
         return 1;

@@ -8,6 +8,7 @@
 #   deny TEXT COMMAND...     passes if it fails
 #   within SECONDS COMMAND.. repeats it until it succeeds
 #   start NAME COMMAND...    in the background, output to $work/NAME.log; its pid in $started
+#   before_end               a function that a script may define: runs first when it ends
 #   end PID [SIGNAL]         ends one that was started, and waits for it; after 30 s with SIGKILL
 #   mount_faultfs BACKING    shows BACKING in $mount through faultfs; `fault COMMAND...` commands it
 #
@@ -15,7 +16,8 @@
 #
 #   serve                    starts it; returns when it answers. Its pid is in $server
 #   hf VERB...               the program as its client
-#                            ($settings: more lines of its configuration)
+#                            ($settings: more lines of its configuration; $listen: its portals, if
+#                            not one on 127.0.0.1; $serve_in: a command to run the service with)
 #   served                   returns when $lun answers, as initiators wait for after a restart
 #   stop                     ends it as an administrator would; `end "$server" KILL` as a crash would
 #   make_pool FOLDER SIZE LUN_SIZE   in FOLDER: pool `tank` of six sparse files d1..d6, RAID 6, one LUN;
@@ -36,6 +38,7 @@ mount=
 cleanup() {
     local pid
     trap - EXIT
+    ! declare -F before_end >/dev/null || before_end
     for pid in "${running[@]}"; do
         kill -TERM "$pid" 2>/dev/null
     done
@@ -163,12 +166,13 @@ serve() {
         cat >"$work/holdfast.conf" <<END
 socket = $work/socket
 state-dir = $work/state
-listen = 127.0.0.1:$port
+listen = ${listen:-127.0.0.1:$port}
 search = $disks
 ${settings:-}
 END
     fi
-    start holdfast "$build/holdfast" serve --config "$work/holdfast.conf"
+    # shellcheck disable=SC2086 # a command and its arguments
+    start holdfast ${serve_in:-} "$build/holdfast" serve --config "$work/holdfast.conf"
     server=$started
     # "busy" until the pools served last are imported and the portals are open
     answers() { kill -0 "$server" 2>/dev/null && hf health 2>&1 | grep -Eqx 'ok|degraded|failed'; }

@@ -9,6 +9,7 @@
 struct fake_env {
     struct env env;
     uint64_t now_ns;
+    uint32_t random_calls;
 };
 
 void fake_env_init(struct fake_env *fake);

@@ -66,7 +66,7 @@ void net_listener_close(struct net_listener *listener) {
 
 const char *net_stream_peer(const struct net_stream *stream) {
     (void)stream;
-    return "192.0.2.7:50000";
+    return stream->peer->from;
 }
 
 const char *net_stream_local(const struct net_stream *stream) {
@@ -91,7 +91,9 @@ static void run_read(struct net_stream *stream) {
         taken += bytes;
     }
     stream->in_bytes -= taken;
-    memmove(stream->in, stream->in + taken, stream->in_bytes);
+    if (taken != 0) {
+        memmove(stream->in, stream->in + taken, stream->in_bytes);
+    }
     if (taken != 0 || stream->hung_up) {
         finish(&stream->read, (int64_t)taken);
     }
@@ -181,7 +183,12 @@ void net_stream_close(struct net_stream *stream, void (*closed)(void *owner), vo
 /* ---- the test's end ---- */
 
 void fake_net_connect(struct env *env, const char *address, struct fake_peer *peer) {
-    *peer = (struct fake_peer){0};
+    fake_net_connect_from(env, address, "192.0.2.7:50000", peer);
+}
+
+void fake_net_connect_from(struct env *env, const char *address, const char *from,
+                           struct fake_peer *peer) {
+    *peer = (struct fake_peer){.from = from};
     LIST_FOR_EACH(it, &listeners) {
         struct net_listener *listener = CONTAINER_OF(it, struct net_listener, in_all);
         if (strcmp(listener->address, address) == 0) {

@@ -14,11 +14,14 @@ struct fake_peer {
     size_t out_bytes;
     size_t read_bytes_max; /* what one read returns at most; 0: no limit */
     bool stalled;          /* writes do not complete */
+    const char *from;      /* the address it comes from */
     bool closed;
 };
 
 /* Connects to the listener of this address. The peer is the caller's memory. */
 void fake_net_connect(struct env *env, const char *address, struct fake_peer *peer);
+void fake_net_connect_from(struct env *env, const char *address, const char *from,
+                           struct fake_peer *peer);
 void fake_peer_feed(struct fake_peer *peer, const void *bytes, size_t length);
 void fake_peer_hang_up(struct fake_peer *peer); /* the initiator closes */
 void fake_peer_unstall(struct fake_peer *peer);

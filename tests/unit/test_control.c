@@ -258,7 +258,7 @@ static void settings_are_read(void **state) {
                                   "\n"
                                   "  socket=/run/a.sock  \r\n"
                                   "listen = 10.0.0.7 [fe80::1]:3261\n"
-                                  "listen = 192.0.2.1:860\n"
+                                  "listen = 192.0.2.1:860,3 [::]  [::1],65535\n"
                                   "search = /srv/a /dev/sdb\n"
                                   "pools = tank b\n"
                                   "read-cache = 1.5G",
@@ -267,10 +267,12 @@ static void settings_are_read(void **state) {
     config_finish(config);
     assert_string_equal(config->socket, "/run/a.sock");
     assert_string_equal(config->state_dir, CONFIG_STATE_DEFAULT);
-    assert_int_equal(config->listen.count, 3);
+    assert_int_equal(config->listen.count, 5);
     assert_string_equal(config->listen.values[0], "10.0.0.7:3260");
     assert_string_equal(config->listen.values[1], "[fe80::1]:3261");
-    assert_string_equal(config->listen.values[2], "192.0.2.1:860");
+    assert_string_equal(config->listen.values[2], "192.0.2.1:860,3");
+    assert_string_equal(config->listen.values[3], "[::]:3260");
+    assert_string_equal(config->listen.values[4], "[::1]:3260,65535");
     assert_int_equal(config->search.count, 2);
     assert_string_equal(config->pools.values[1], "b");
     assert_int_equal(config->read_cache_bytes, 3ull << 29);
@@ -296,6 +298,10 @@ static void wrong_settings_name_line_and_key(void **state) {
         {"pools = a/b", "line 1: pools: \"a/b\" is not a name"},
         {"listen = 10.0.0.7:x", "line 1: listen: \"10.0.0.7:x\" is not an address"},
         {"listen = 10.0.0.7:65536", "is not an address"},
+        {"listen = 10.0.0.7,0", "is not an address"},
+        {"listen = 10.0.0.7,65536", "is not an address"},
+        {"listen = 10.0.0.7,", "is not an address"},
+        {"listen = 10.0.0.7,1,2", "is not an address"},
         {"listen = fe80::1", "is not an address"},
         {"listen = [fe80::1", "is not an address"},
         {"listen = [fe80::1]x", "is not an address"},
@@ -324,7 +330,7 @@ static void wrong_settings_name_line_and_key(void **state) {
 static void lun_records_survive_and_refuse(void **state) {
     (void)state;
     struct lun_record record = {
-        .name = "vm", .volume = "vm1", .target = "iqn.2026-01.a.b:c", .number = 7};
+        .name = "vm", .volume = "vm1", .target = "iqn.2026-01.a.b:c", .number = 7, .open = true};
     struct lun_record back;
     struct errmsg why = {0};
     char *blob = lun_record_encode(&record);
@@ -337,7 +343,29 @@ static void lun_records_survive_and_refuse(void **state) {
     }
     assert_int_equal(lun_record_decode("v m", blob, strlen(blob), &back, NULL), ERR_CORRUPT);
     mem_free(blob);
-    static const char later[] = "{\"version\":2,\"anything\":[]}";
+    assert_true(back.open && lun_record_is_equal(&record, &back));
+    record.open = false; /* an empty list: nobody */
+    for (uint32_t rules = 0; rules <= 2; rules++) {
+        blob = lun_record_encode(&record);
+        assert_int_equal(lun_record_decode("vm", blob, strlen(blob), &back, &why), OK);
+        assert_true(lun_record_is_equal(&record, &back));
+        assert_int_equal(back.rule_count, rules);
+        mem_free(blob);
+        record.rules[rules] = (struct lun_rule){"iqn.2026-01.a.b:host", "192.0.2.0/24", "alice"};
+        record.rule_count++;
+        assert_false(lun_record_is_equal(&record, &back));
+    }
+    static const char *const odd[] = {
+        /* the list belongs to version 2, and only there */
+        "{\"version\":1,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,\"access\":[]}",
+        "{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0}",
+        "{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,"
+        "\"access\":[{\"address\":\"here\"}]}",
+    };
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        assert_int_equal(lun_record_decode("vm", odd[i], strlen(odd[i]), &back, NULL), ERR_CORRUPT);
+    }
+    static const char later[] = "{\"version\":3,\"anything\":[]}";
     assert_int_equal(lun_record_decode("vm", later, strlen(later), &back, &why), ERR_UNSUPPORTED);
     static const char wrong[] = "{\"version\":1,\"volume\":\"v\",\"target\":\"IQN.x\",\"lun\":0}";
     assert_int_equal(lun_record_decode("vm", wrong, strlen(wrong), &back, NULL), ERR_CORRUPT);
@@ -437,6 +465,22 @@ static void expect(struct world *world, int error, const char *method, const cha
     json_decref(answer);
 }
 
+/* Whether the LUN is served, whatever its record says. */
+static bool serves(struct world *world, const char *lun) {
+    json_t *answer = NULL, *entry;
+    struct errmsg why;
+    size_t index;
+    bool served = false;
+    if (call(world, "GET", "/v1/luns", NULL, &answer, &why) == OK) {
+        json_array_foreach(json_object_get(answer, "luns"), index, entry) {
+            served |= strcmp(json_string_value(json_object_get(entry, "name")), lun) == 0 &&
+                      json_is_true(json_object_get(entry, "served"));
+        }
+    }
+    json_decref(answer);
+    return served;
+}
+
 static void make_pool(struct world *world) {
     char body[1024];
     (void)snprintf(body, sizeof(body),
@@ -499,6 +543,106 @@ static void pools_volumes_and_luns(void **state) {
     expect(world, OK, "GET", volumes, NULL, "\"volumes\":[]");
 }
 
+static void chap_records_survive_and_refuse(void **state) {
+    (void)state;
+    struct chap_record record = {"alice", "a secret of alice", "us", "a secret of ours"}, back;
+    char *blob = chap_record_encode(&record);
+    assert_int_equal(chap_record_decode("alice", blob, strlen(blob), &back, NULL), OK);
+    assert_string_equal(back.secret, record.secret);
+    assert_string_equal(back.mutual_name, "us");
+    assert_string_equal(back.mutual_secret, record.mutual_secret);
+    for (size_t cut = 0; cut < strlen(blob); cut++) {
+        assert_int_equal(chap_record_decode("alice", blob, cut, &back, NULL), ERR_CORRUPT);
+    }
+    chap_text_free(blob);
+    static const char *const bad[] = {
+        "{\"version\":1}",
+        "{\"version\":1,\"secret\":\"short\"}",
+        "{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\"}",
+        "{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
+        "\"mutual_secret\":\"a secret of alice\"}",
+    };
+    struct errmsg why = {0};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(chap_record_decode("alice", bad[i], strlen(bad[i]), &back, &why),
+                         ERR_CORRUPT);
+        assert_null(strstr(why.text, "secret of"));
+    }
+    assert_true(chap_name_is_valid("iqn.1998-01.com.vmware:host_1@x"));
+    assert_false(chap_name_is_valid("a/b") || chap_name_is_valid("") || chap_name_is_valid("a b"));
+}
+
+static void access_lists_and_chap(void **state) {
+    struct world *world = *state;
+    const char *luns = "/v1/pools/tank/luns", *chap = "/v1/pools/tank/chap";
+    const char *map = "/v1/pools/tank/luns/vm/map", *unmap = "/v1/pools/tank/luns/vm/unmap";
+    make_pool(world);
+    expect(world, OK, "POST", "/v1/pools/tank/volumes", "{\"name\":\"vm\",\"size_bytes\":1048576}",
+           "vm");
+    expect(world, OK, "POST", luns, "{\"volume\":\"vm\"}", "\"open\":true,\"access\":[]");
+    expect(world, ERR_NOT_FOUND, "POST", map, "{\"user\":\"alice\"}",
+           "holdfast chap set tank/alice");
+    expect(world, ERR_INVALID, "POST", map, "{}", "say who");
+    expect(world, ERR_INVALID, "POST", map, "{\"address\":\"here\"}", "192.0.2.0/24");
+    expect(world, ERR_INVALID, "POST", map, "{\"all\":true,\"address\":\"192.0.2.7\"}", "say who");
+    expect(world, ERR_NOT_FOUND, "POST", unmap, "{\"address\":\"192.0.2.7\"}", "everybody may");
+    /* users: no answer shows a secret */
+    expect(world, OK, "GET", chap, NULL, "\"users\":[]");
+    expect(world, ERR_INVALID, "POST", chap, "{\"name\":\"alice\",\"secret\":\"short\"}",
+           "12 to 128");
+    expect(world, ERR_INVALID, "POST", chap,
+           "{\"name\":\"alice\",\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
+           "\"mutual_secret\":\"a secret of alice\"}",
+           "must not have the same secret");
+    expect(world, ERR_INVALID, "POST", chap,
+           "{\"name\":\"alice\",\"secret\":\"a secret of alice\",\"mutual_name\":\"us\"}",
+           "needs a name and a secret");
+    expect(world, OK, "POST", chap,
+           "{\"name\":\"alice\",\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
+           "\"mutual_secret\":\"a secret of ours\"}",
+           "{\"pool\":\"tank\",\"name\":\"alice\",\"mutual_name\":\"us\",\"luns\":[]}");
+    expect(world, ERR_INVALID, "POST", chap, "{\"name\":\"bob\",\"secret\":\"a secret of ours\"}",
+           "choose different");
+    expect(world, OK, "POST", map, "{\"user\":\"alice\",\"address\":\"192.0.2.0/24\"}",
+           "\"served\":true,\"open\":false,\"access\":[{\"address\":\"192.0.2.0/"
+           "24\",\"user\":\"alice\"}]");
+    expect(world, OK, "GET", chap, NULL, "\"luns\":[\"vm\"]");
+    expect(world, ERR_BUSY, "DELETE", "/v1/pools/tank/chap/alice", NULL, "take it off first");
+    expect(world, ERR_NOT_FOUND, "DELETE", "/v1/pools/tank/chap/carol", NULL, "no CHAP user carol");
+    /* what cannot be recorded is not in force either */
+    atomic_store(&fake_engine_faults.change_error, ERR_IO);
+    expect(world, ERR_IO, "POST", unmap, "{\"all\":true}", "refuses");
+    atomic_store(&fake_engine_faults.change_error, OK);
+    expect(world, OK, "GET", luns, NULL, "\"served\":true,\"open\":false,\"access\":[{");
+    expect(world, OK, "GET", "/v1/health", NULL, "\"problems\":[]");
+    /* over a restart */
+    struct errmsg why = {0};
+    assert_int_equal(serve_stop(world->serve, 8, &why), OK);
+    world_start(world);
+    expect(world, OK, "GET", luns, NULL,
+           "\"served\":true,\"open\":false,\"access\":[{\"address\":\"192.0.2.0/"
+           "24\",\"user\":\"alice\"}]");
+    expect(world, OK, "POST", map, "{\"initiator\":\"iqn.2026-01.a.b:host\"}", "},{\"initiator\"");
+    expect(world, OK, "POST", map, "{\"initiator\":\"iqn.2026-01.a.b:host\"}", "a.b:host\"}]");
+    expect(world, OK, "POST", unmap, "{\"user\":\"alice\",\"address\":\"192.0.2.0/24\"}",
+           "\"access\":[{\"initiator\":\"iqn.2026-01.a.b:host\"}]");
+    expect(world, OK, "DELETE", "/v1/pools/tank/chap/alice", NULL, "deleted");
+    expect(world, OK, "POST", unmap, "{\"all\":true}", "\"open\":false,\"access\":[]");
+    expect(world, OK, "POST", map, "{\"all\":true}", "\"open\":true,\"access\":[]");
+    expect(world, OK, "POST", "/v1/pools/tank/volumes",
+           "{\"name\":\"other\",\"size_bytes\":1048576}", "other");
+    expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
+           "\"open\":false,\"access\":[]");
+    expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
+    char path[32], body[128];
+    (void)snprintf(path, sizeof(path), "%s", "/v1/pools/tank/luns/shut/map");
+    for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
+        (void)snprintf(body, sizeof(body), "{\"address\":\"192.0.2.%d\"}", i);
+        expect(world, i < LUN_RULES_MAX ? OK : ERR_LIMIT, "POST", path, body,
+               i < LUN_RULES_MAX ? "access" : "stand for many");
+    }
+}
+
 static void failed_creation_leaves_nothing(void **state) {
     struct world *world = *state;
     char body[512];
@@ -520,7 +664,7 @@ static void failed_creation_leaves_nothing(void **state) {
            "vm");
     atomic_store(&fake_engine_faults.change_error, ERR_IO);
     expect(world, ERR_IO, "POST", "/v1/pools/tank/luns", "{\"volume\":\"vm\"}", "refuses");
-    assert_false(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    assert_false(serves(world, "vm"));
 }
 
 static void restart_serves_the_same(void **state) {
@@ -537,16 +681,16 @@ static void restart_serves_the_same(void **state) {
     assert_non_null(strstr(why.text, "start it with"));
     world_start(world);
     expect(world, OK, "GET", "/v1/luns", NULL, "\"lun\":9");
-    assert_true(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    assert_true(serves(world, "vm"));
     expect(world, OK, "POST", "/v1/pools/tank/export", NULL, "exported");
-    assert_false(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    assert_false(serves(world, "vm"));
     expect(world, ERR_NOT_FOUND, "GET", "/v1/pools/tank", NULL, "no pool tank");
     atomic_store(&fake_engine_faults.import_error, ERR_QUORUM);
     expect(world, ERR_QUORUM, "POST", "/v1/pools/tank/import", NULL, "refuses");
     atomic_store(&fake_engine_faults.import_error, OK);
     expect(world, OK, "GET", "/v1/pools", NULL, "\"pools\":[]");
     expect(world, OK, "POST", "/v1/pools/tank/import", NULL, "\"lun_count\":1");
-    assert_true(targets_serves(serve_targets(world->serve), "tank", "vm"));
+    assert_true(serves(world, "vm"));
     expect(world, ERR_EXISTS, "POST", "/v1/pools/tank/import", NULL, "already");
     expect(world, ERR_INVALID, "DELETE", "/v1/pools/tank", "{\"confirm\":\"tnk\"}", "must repeat");
 }
@@ -735,7 +879,9 @@ int main(void) {
         cmocka_unit_test(settings_are_read),
         cmocka_unit_test(wrong_settings_name_line_and_key),
         cmocka_unit_test(lun_records_survive_and_refuse),
+        cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),
+        SERVICE_TEST(access_lists_and_chap),
         SERVICE_TEST(failed_creation_leaves_nothing),
         SERVICE_TEST(restart_serves_the_same),
         SERVICE_TEST(a_pool_that_fails_at_the_start_says_so),
