@@ -359,8 +359,8 @@ static void lun_records_survive_and_refuse(void **state) {
         /* the list belongs to version 2, and only there */
         "{\"version\":1,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,\"access\":[]}",
         "{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0}",
-        "{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,"
-        "\"access\":[{\"address\":\"here\"}]}",
+        ("{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,"
+         "\"access\":[{\"address\":\"here\"}]}"),
     };
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         assert_int_equal(lun_record_decode("vm", odd[i], strlen(odd[i]), &back, NULL), ERR_CORRUPT);
@@ -559,8 +559,8 @@ static void chap_records_survive_and_refuse(void **state) {
         "{\"version\":1}",
         "{\"version\":1,\"secret\":\"short\"}",
         "{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\"}",
-        "{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
-        "\"mutual_secret\":\"a secret of alice\"}",
+        ("{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
+         "\"mutual_secret\":\"a secret of alice\"}"),
     };
     struct errmsg why = {0};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
