@@ -22,6 +22,7 @@
 #include "control/answer.h"
 #include "control/api.h"
 #include "control/config.h"
+#include "control/log.h"
 #include "control/lun.h"
 #include "control/routes.h"
 #include "control/serve.h"
@@ -323,6 +324,26 @@ static void wrong_settings_name_line_and_key(void **state) {
     assert_int_equal(config_set(config, "pools", "a", &why), ERR_LIMIT);
     assert_int_equal(config_load(config, "/nonexistent/holdfast.conf", NULL), ERR_NOT_FOUND);
     mem_free(config);
+}
+
+/* ---- the log ---- */
+
+static void the_last_lines_are_kept(void **state) {
+    (void)state;
+    for (int i = 0; i < LOG_KEPT_MAX + 7; i++) {
+        log_line("line %d\t%s", i, i == LOG_KEPT_MAX + 6 ? "the last" : "");
+    }
+    json_t *events = log_events();
+    assert_int_equal(json_array_size(events), LOG_KEPT_MAX);
+    const json_t *first = json_array_get(events, 0),
+                 *last = json_array_get(events, LOG_KEPT_MAX - 1);
+    assert_string_equal(json_string_value(json_object_get(first, "text")), "line 7?");
+    assert_string_equal(json_string_value(json_object_get(last, "text")), "line 506?the last");
+    assert_int_equal(json_integer_value(json_object_get(last, "number")) -
+                         json_integer_value(json_object_get(first, "number")),
+                     LOG_KEPT_MAX - 1);
+    assert_int_equal(strlen(json_string_value(json_object_get(last, "time"))), 24);
+    json_decref(events);
 }
 
 /* ---- LUN records ---- */
@@ -634,6 +655,7 @@ static void access_lists_and_chap(void **state) {
     expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
            "\"open\":false,\"access\":[]");
     expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
+    expect(world, OK, "GET", "/v1/events", NULL, "pool tank: served, 1 LUN");
     char path[32], body[128];
     (void)snprintf(path, sizeof(path), "%s", "/v1/pools/tank/luns/shut/map");
     for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
@@ -878,6 +900,7 @@ int main(void) {
         cmocka_unit_test(the_manual_knows_every_route),
         cmocka_unit_test(settings_are_read),
         cmocka_unit_test(wrong_settings_name_line_and_key),
+        cmocka_unit_test(the_last_lines_are_kept),
         cmocka_unit_test(lun_records_survive_and_refuse),
         cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),
