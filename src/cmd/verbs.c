@@ -59,6 +59,11 @@ static const struct option_spec specs[OPT_COUNT] = {
      "mutual CHAP: what this array calls itself to the initiator", NULL},
     {OPT_MUTUAL_SECRET_FILE, "mutual-secret-file", OPTION_TEXT, "FILE",
      "mutual CHAP: what this array proves itself with; another secret", NULL},
+    {OPT_SINCE, "since", OPTION_TEXT, "TIME", "only what is newer: 10m, 2h, 3d, 2026-11-30T18:30",
+     NULL},
+    {OPT_SEVERITY, "severity", OPTION_TEXT, "LEVEL", "only what is as bad: info, warning, error",
+     "info warning error"},
+    {OPT_FOLLOW, "follow", OPTION_FLAG, NULL, "go on, and print what happens as it happens", NULL},
 };
 
 const struct option_spec *option_spec(enum option_id id) {
@@ -273,14 +278,13 @@ const struct verb verbs[] = {
      {OPT_HELP}},
     {NULL,
      "events",
-     {NULL},
-     "what has happened",
-     "The last 500 lines of the service's log since it was started; systemd's journal has them "
-     "all.",
-     NULL,
+     {"[POOL]"},
+     "what has happened, and what to do about it",
+     "Of the node and all pools, or of one pool. Kept over restarts.",
+     "pools",
      false,
      cmd_events,
-     {OPT_HELP}},
+     {OPT_SINCE, OPT_SEVERITY, OPT_FOLLOW}},
     {NULL,
      "check",
      {"POOL"},

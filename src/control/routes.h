@@ -37,6 +37,7 @@ enum route_id {
     ROUTE_CHAP_DELETE,
     ROUTE_SESSIONS,
     ROUTE_EVENTS,
+    ROUTE_EVENTS_OF,
     ROUTE_COUNT
 };
 

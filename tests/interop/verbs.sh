@@ -139,6 +139,24 @@ rm "$work/more/d2"
 try "an unlinked file shows in health within 10 s" within 10 noticed
 try "and in the log" grep -q "$work/more/d2" "$work/holdfast.log"
 
+# Events: what has happened is kept over the stop and the kill, with what to do.
+try "events tell of it, with what to do" says "to do: bring back what the path named" hf events tank
+try "of the kill" says "ended without a stop" hf events
+try "no error of a pool that has none" says "nothing of that" hf events two --severity error
+try "nothing in a time to come" says "nothing of that" hf events --since 2999-01-01
+try "as JSON, by severity" field '{e["severity"] for e in j["events"]}' "{'error'}" \
+    hf events tank --since 1h --severity error
+deny "an unknown severity" hf events --severity bad
+start follow "$build/holdfast" events --follow --json
+follower=$started
+caught_up() { grep -q '"kind":"disk-path"' "$work/follow.log"; }
+try "events are followed" within 5 caught_up
+hf pool create third --file "$disks"/g{1..3} --file-size 256M --yes >/dev/null
+news() { grep '"pool":"third"' "$work/follow.log" | grep -q '"kind":"pool-served"'; }
+try "and told as they happen" within 5 news
+hf pool destroy third --yes >/dev/null
+end "$follower" KILL 2>/dev/null
+
 try "destroying wants a yes" complains 1 "Everything in pool tank will be lost" hf pool destroy tank
 try "destroy" says "destroyed" hf pool destroy tank --yes
 try "then only the other one can be imported" field "[p[\"name\"] for p in j[\"pools\"]]" "['two']" \

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "cmd/client.h"
+#include "cmd/since.h"
 #include "cmd/table.h"
 #include "cmd/verbs.h"
 
@@ -101,6 +102,39 @@ static void wrong_lines_are_refused_in_words(void **state) {
     struct errmsg why;
     assert_int_equal(parse(line, args, &why), ERR_LIMIT);
     mem_free(args);
+}
+
+static void times_are_understood(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t expected; /* -1: refused */
+    } cases[] = {
+        {"90s", 1000000 - 90},
+        {"10m", 1000000 - 600},
+        {"2h", 1000000 - 7200},
+        {"3d", 1000000 - 3 * 86400},
+        {"1w", 1000000 - 7 * 86400},
+        {"1970-01-12T13:46:40Z", 1000000},
+        {"1970-01-12T13:46Z", 1000000 - 40},
+        {"1970-01-12Z", 11 * 86400},
+        {"", -1},
+        {"10", -1},
+        {"m", -1},
+        {"-3d", -1},
+        {"10mm", -1},
+        {"yesterday", -1},
+        {"1970-01-12T13:46:40+1", -1},
+        {"9999999999w", -1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int64_t at = 7;
+        struct errmsg why = {0};
+        int error = since_parse(cases[i].text, 1000000, &at, &why);
+        assert_int_equal(error, cases[i].expected < 0 ? ERR_INVALID : OK);
+        assert_int_equal(at, cases[i].expected < 0 ? 7 : cases[i].expected);
+        assert_true(error == OK || strstr(why.text, "--since") != NULL);
+    }
 }
 
 static void names_are_split(void **state) {
@@ -298,6 +332,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_understood),
         cmocka_unit_test(wrong_lines_are_refused_in_words),
+        cmocka_unit_test(times_are_understood),
         cmocka_unit_test(names_are_split),
         cmocka_unit_test(paths_become_absolute),
         cmocka_unit_test(loss_wants_a_yes),
