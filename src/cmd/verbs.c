@@ -64,6 +64,8 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_SEVERITY, "severity", OPTION_TEXT, "LEVEL", "only what is as bad: info, warning, error",
      "info warning error"},
     {OPT_FOLLOW, "follow", OPTION_FLAG, NULL, "go on, and print what happens as it happens", NULL},
+    {OPT_ONCE, "once", OPTION_FLAG, NULL, "measure one interval, print it, and end", NULL},
+    {OPT_INTERVAL, "interval", OPTION_NUMBER, "SECONDS", "over how long each figure is [1]", NULL},
 };
 
 const struct option_spec *option_spec(enum option_id id) {
@@ -285,6 +287,16 @@ const struct verb verbs[] = {
      false,
      cmd_events,
      {OPT_SINCE, OPT_SEVERITY, OPT_FOLLOW}},
+    {NULL,
+     "top",
+     {"[POOL]"},
+     "what pools, LUNs and disks do now",
+     "Reads and writes a second, MB/s, mean latency, commands under way. Refreshes on a terminal, "
+     "until Ctrl-C; elsewhere prints one block of lines after the other.",
+     "pools",
+     false,
+     cmd_top,
+     {OPT_ONCE, OPT_INTERVAL}},
     {NULL,
      "check",
      {"POOL"},

@@ -60,6 +60,8 @@ enum option_id {
     OPT_SINCE,
     OPT_SEVERITY,
     OPT_FOLLOW,
+    OPT_ONCE,
+    OPT_INTERVAL,
     OPT_COUNT
 };
 

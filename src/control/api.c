@@ -168,6 +168,7 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_CHAP_SET] = api_chap_set,
     [ROUTE_CHAP_DELETE] = api_chap_delete,
     [ROUTE_SESSIONS] = api_sessions,
+    [ROUTE_COUNTERS] = api_counters,
     [ROUTE_EVENTS] = api_events,
     [ROUTE_EVENTS_OF] = api_events,
 };

@@ -426,6 +426,37 @@ static void sessions_fiber(void *arg) {
     mem_free(list);
 }
 
+static void append_counters(const struct target *target, struct scsi_lun_status *room,
+                            json_t *list) {
+    uint32_t count = scsi_lun_list(target->scsi, room, SCSI_LUNS_MAX);
+    LIST_FOR_EACH(it, &target->units) {
+        const struct lun_record *record = &CONTAINER_OF(it, struct unit, link)->record;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct scsi_lun_status *s = &room[i];
+            if (s->number == record->number) {
+                (void)json_array_append_new(
+                    list,
+                    json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pool",
+                              target->pool, "name", record->name, "volume", record->volume, "reads",
+                              (json_int_t)s->reads, "writes", (json_int_t)s->writes, "read_bytes",
+                              (json_int_t)s->read_bytes, "write_bytes", (json_int_t)s->write_bytes,
+                              "operations", (json_int_t)(s->reads + s->writes), "latency_ns",
+                              (json_int_t)s->latency_ns, "queue", (json_int_t)s->tasks));
+            }
+        }
+    }
+}
+
+static void counters_fiber(void *arg) {
+    struct call *call = arg;
+    struct scsi_lun_status *room = MEM_NEW_ARRAY(struct scsi_lun_status, SCSI_LUNS_MAX);
+    call->list = json_array();
+    LIST_FOR_EACH(it, &call->targets->live) {
+        append_counters(CONTAINER_OF(it, struct target, link), room, call->list);
+    }
+    mem_free(room);
+}
+
 static void portals_fiber(void *arg) {
     struct call *call = arg;
     const char *address;
@@ -613,6 +644,12 @@ enum targets_state targets_state(struct targets *targets, const char *pool,
 
 bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record) {
     return targets_state(targets, pool, record) == TARGETS_AS_RECORDED;
+}
+
+json_t *targets_counters(struct targets *targets) {
+    struct call call = {.targets = targets};
+    fiber_call(targets->loop.env, counters_fiber, &call);
+    return call.list;
 }
 
 json_t *targets_portals(struct targets *targets) {

@@ -61,6 +61,10 @@ enum targets_state targets_state(struct targets *targets, const char *pool,
 bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record);
 /* Who is logged in: an array of objects, the caller's to json_decref. */
 json_t *targets_sessions(struct targets *targets);
+/* What has been done to each served LUN: an array of {"pool", "name", "volume", "reads", "writes",
+ * "read_bytes", "write_bytes", "operations", "latency_ns", "queue"}, the caller's to
+ * json_decref. */
+json_t *targets_counters(struct targets *targets);
 /* Addresses really listened on: an array of texts, the caller's to json_decref. */
 json_t *targets_portals(struct targets *targets);
 

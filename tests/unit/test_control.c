@@ -506,10 +506,9 @@ static void access_lists_and_chap(void **state) {
            "{\"name\":\"other\",\"size_bytes\":1048576}", "other");
     expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
            "\"open\":false,\"access\":[]");
-    expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
     expect(world, OK, "GET", "/v1/events", NULL, "\"text\":\"served, 1 LUN\"");
-    char path[32], body[128];
-    (void)snprintf(path, sizeof(path), "%s", "/v1/pools/tank/luns/shut/map");
+    const char *path = "/v1/pools/tank/luns/shut/map";
+    char body[128];
     for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
         (void)snprintf(body, sizeof(body), "{\"address\":\"192.0.2.%d\"}", i);
         expect(world, i < LUN_RULES_MAX ? OK : ERR_LIMIT, "POST", path, body,

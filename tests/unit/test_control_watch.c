@@ -270,6 +270,8 @@ static void events_are_filtered_and_followed(void **state) {
     pthread_t thread;
     expect(world, ERR_INVALID, "POST", "/v1/events", "{\"severity\":\"bad\"}", "info, warning");
     expect(world, ERR_RANGE, "POST", "/v1/events", "{\"wait_seconds\":31}", "wait_seconds");
+    expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
+    expect(world, OK, "GET", "/v1/counters", NULL, "\"pools\":[],\"luns\":[],\"disks\":[]");
     expect(world, OK, "POST", "/v1/events", "{\"pool\":\"none\"}", "\"events\":[]");
     assert_int_equal(pthread_create(&thread, NULL, follow, &follower), 0);
     (void)usleep(300000);
