@@ -62,6 +62,9 @@ enum option_id {
     OPT_FOLLOW,
     OPT_ONCE,
     OPT_INTERVAL,
+    OPT_OUTPUT,
+    OPT_SECRETS,
+    OPT_DRY_RUN,
     OPT_COUNT
 };
 

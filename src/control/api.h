@@ -30,6 +30,9 @@ api_fn api_luns, api_lun_create, api_lun_delete, api_lun_map, api_lun_unmap;
 /* api_chap.c */
 api_fn api_chap_list, api_chap_set, api_chap_delete;
 
+/* api_config.c */
+api_fn api_config;
+
 /* api_counters.c */
 api_fn api_counters;
 

@@ -68,6 +68,8 @@ static const struct field fields_chap_set[] = {{"name", FIELD_USER, true},
                                                {"mutual_secret", FIELD_TEXT, false, SECRET},
                                                {NULL}};
 
+static const struct field fields_config[] = {{"secrets", FIELD_BOOL, false}, {NULL}};
+
 /* Those that fit; waits for one if there is none. */
 static const struct field fields_events[] = {
     {"pool", FIELD_NAME, false},
@@ -105,6 +107,8 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_CHAP_LIST, "GET", POOL "/chap", fields_none, 200},
     {ROUTE_CHAP_SET, "POST", POOL "/chap", fields_chap_set, 200},
     {ROUTE_CHAP_DELETE, "DELETE", POOL "/chap/{name}", fields_none, 200},
+    {ROUTE_CONFIG, "GET", POOL "/config", fields_none, 200},
+    {ROUTE_CONFIG_SECRETS, "POST", POOL "/config", fields_config, 200},
     {ROUTE_SESSIONS, "GET", "/v1/sessions", fields_none, 200},
     {ROUTE_COUNTERS, "GET", "/v1/counters", fields_none, 200},
     {ROUTE_EVENTS, "GET", "/v1/events", fields_none, 200},

@@ -127,6 +127,35 @@ try "no secret is in the log" nowhere "$work/holdfast.log"
 serve || finish
 { hf lun list; hf chap list; hf lun list --json; hf chap list --json; hf pool status tank --json; hf events; } >"$work/lists"
 try "or in any list" nowhere "$work/lists"
+# All of it written down, and made again in a new pool.
+deny "secrets are not printed" hf config export --secrets
+try "the configuration is written, with secrets" hf config export tank --secrets --output "$work/all.json"
+try "to a file of its owner's" bash -c "[[ \$(stat -c %a '$work/all.json') == 600 ]]"
+try "with them in it" grep -q alices-new-secret "$work/all.json"
+hf config export >"$work/some.json" 2>&1
+try "and without, none in it" nowhere "$work/some.json"
+changes() { hf config import "$@" >"$work/changes" 2>&1; }
+try "nothing to change" bash -c "'$build/holdfast' config import '$work/all.json' | grep -q 'nothing to change'"
+try "the pool is destroyed" hf pool destroy tank --yes
+deny "then there is nowhere to" changes "$work/all.json"
+try "one of the same name is made" hf pool create tank --disk "$disks"/d{1..3}
+deny "without secrets the user is not made" changes "$work/some.json" --dry-run
+try "a dry run says what would be done" changes "$work/all.json" --dry-run
+try "in words" grep -q "would create LUN tank/one, volume one, $target, number 0" "$work/changes"
+try "without a secret" nowhere "$work/changes"
+deny "and has done nothing" bash -c "'$build/holdfast' volume list tank | grep -q tank/"
+try "it is done" changes "$work/all.json"
+sed 's/^/     /' "$work/changes"
+try "as it was: one for alice" reads "$me" "iscsi://alice%alices-new-secret@$v4/$target/0"
+deny "and only for her" reads "$me" "iscsi://$v4/$target/0"
+try "two for its address" sees "1" iqn.2026-01.org.example:stranger "$v6"
+try "a second time there is nothing to do" bash -c \
+    "'$build/holdfast' config import '$work/all.json' | grep -q 'nothing to change'"
+hf lun map tank/one --anybody >/dev/null
+try "what is open is not closed without a yes" bash -c \
+    "'$build/holdfast' config import '$work/all.json' 2>&1 | grep -q 'give --yes'"
+try "and with one it is" changes "$work/all.json" --yes
+deny "again" reads "$me" "iscsi://$v4/$target/0"
 try "the pool's files are their owner's" bash -c "[[ \$(stat -c %a '$disks'/d1) == 600 ]]"
 stop
 check_clean "holdfast check is clean"

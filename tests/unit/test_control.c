@@ -516,6 +516,31 @@ static void access_lists_and_chap(void **state) {
     }
 }
 
+static void configurations_have_secrets_only_when_asked(void **state) {
+    struct world *world = *state;
+    const char *config = "/v1/pools/tank/config";
+    make_pool(world);
+    expect(world, OK, "GET", config, NULL, "\"volumes\":[],\"users\":[],\"luns\":[]");
+    expect(world, OK, "POST", "/v1/pools/tank/volumes",
+           "{\"name\":\"vm\",\"size_bytes\":1048576,\"profile\":\"raid5\",\"thick\":true}", "vm");
+    expect(world, OK, "POST", "/v1/pools/tank/chap",
+           "{\"name\":\"alice\",\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
+           "\"mutual_secret\":\"a secret of ours\"}",
+           "alice");
+    expect(world, OK, "POST", "/v1/pools/tank/luns", "{\"volume\":\"vm\",\"user\":\"alice\"}",
+           "vm");
+    expect(world, OK, "GET", config, NULL,
+           "{\"name\":\"vm\",\"size_bytes\":1048576,\"profile\":\"raid5\",\"block_bytes\":512,"
+           "\"thick\":true,\"sync_standard\":false}");
+    expect(world, OK, "GET", config, NULL, "[{\"name\":\"alice\",\"mutual_name\":\"us\"}]");
+    expect(world, OK, "POST", config, "{}", "[{\"name\":\"alice\",\"mutual_name\":\"us\"}]");
+    expect(world, OK, "POST", config, "{\"secrets\":true}",
+           "\"secret\":\"a secret of alice\",\"mutual_secret\":\"a secret of ours\"");
+    expect(world, OK, "GET", config, NULL,
+           "\"lun\":0,\"open\":false,\"access\":[{\"user\":\"alice\"}]");
+    expect(world, ERR_NOT_FOUND, "GET", "/v1/pools/tonk/config", NULL, "no pool tonk");
+}
+
 static void failed_creation_leaves_nothing(void **state) {
     struct world *world = *state;
     char body[512];
@@ -753,6 +778,7 @@ int main(void) {
         cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),
         SERVICE_TEST(access_lists_and_chap),
+        SERVICE_TEST(configurations_have_secrets_only_when_asked),
         SERVICE_TEST(failed_creation_leaves_nothing),
         SERVICE_TEST(restart_serves_the_same),
         SERVICE_TEST(a_pool_that_fails_at_the_start_says_so),
