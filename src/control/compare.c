@@ -117,7 +117,7 @@ json_t *compare_list(struct compare *compare) {
 static const struct volume_info *find_volume(const struct served_snapshot *snapshot,
                                              const char *name) {
     for (uint32_t i = 0; i < snapshot->volume_count; i++) {
-        if (strcmp(snapshot->volumes[i].name, name) == 0) {
+        if (strcmp(snapshot->volumes[i].name, name) == 0 && !snapshot->volumes[i].deleting) {
             return &snapshot->volumes[i];
         }
     }
