@@ -705,9 +705,9 @@ static int request_validate(const struct volume *v, const struct volume_request 
                : ERR_INVALID;
 }
 
-/* Part of its metadata is lost: see merge.c. */
+/* Part of its metadata is lost: see merge.c. What a front end keeps beside it is not. */
 static int volume_fault(const struct volume *v, enum volume_op op) {
-    bool changes = op != VOLUME_READ && op != VOLUME_VERIFY && op != VOLUME_FLUSH;
+    bool changes = !ops[op].changes_nothing && op != VOLUME_FLUSH && op != VOLUME_KEEP;
     uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
     return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
 }
