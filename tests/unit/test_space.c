@@ -353,6 +353,26 @@ static void life_of_long_writers(void *arg) {
     finish(w);
 }
 
+/* A tree that refers to a node which the map knows nothing of is an error, not a wait. */
+static void life_with_a_strange_tree(void *arg) {
+    struct world *w = arg;
+    begin(w);
+    w->engine->limit_share = space_used_share(w->engine, true);
+    LIST_FOR_EACH(link, &w->engine->volumes) {
+        struct volume *v = CONTAINER_OF(link, struct volume, link);
+        if (v->phys.id == w->id) {
+            struct tree_ptr_phys *root = &v->tree.root.level[0].root;
+            root->address ^= 1ull << 60;
+            assert_int_equal(write_block(w, 1), ERR_IO);
+            root->address ^= 1ull << 60;
+        }
+    }
+    space_recount(w->engine);
+    assert_int_equal(write_block(w, 1), OK);
+    verify(w);
+    finish(w);
+}
+
 static bool is_done(void *ctx) {
     return ((struct world *)ctx)->done;
 }
@@ -395,6 +415,11 @@ static void a_postponed_checkpoint_takes_what_returns(void **state) {
     live(PROFILE_RAID5, life_with_chunks_held_back);
 }
 
+static void a_node_that_never_was_is_an_error(void **state) {
+    (void)state;
+    live(PROFILE_RAID1, life_with_a_strange_tree);
+}
+
 static void long_writes_do_not_wait_for_each_other(void **state) {
     (void)state;
     for (int p = 0; p < PROFILE_COUNT; p++) {
@@ -408,6 +433,7 @@ int main(void) {
         cmocka_unit_test(a_loss_when_full_writes_degraded),
         cmocka_unit_test(a_checkpoint_without_room_is_postponed),
         cmocka_unit_test(a_postponed_checkpoint_takes_what_returns),
+        cmocka_unit_test(a_node_that_never_was_is_an_error),
         cmocka_unit_test(long_writes_do_not_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
