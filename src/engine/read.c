@@ -171,7 +171,7 @@ static void piece_read(struct read_batch *r, uint32_t first, uint32_t count) {
         checks[i] = r->b[first + i].check;
     }
     uint8_t *to = r->data == NULL ? NULL : r->data + (size_t)first * BLOCK_BYTES;
-    int err = row_read_copy(&e->table, &r->b[first].place, count, checks, buf, 0, to,
+    int err = row_read_copy(&e->table, &r->b[first].place, count, checks, &buf, 0, to,
                             &e->row_counters, &bad);
     if (err != OK) {
         if (r->error == OK || first + bad < r->bad) {
