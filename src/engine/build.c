@@ -14,7 +14,7 @@
 #include "codec/crc.h"
 #include "engine/private.h"
 
-enum { WRITERS_MAX = 4, MOVES_MAX = 16 };
+enum { WRITERS_MAX = 16, MOVES_MAX = 16 };
 
 void builders_init(struct engine *e) {
     for (int p = 0; p < PROFILE_COUNT; p++) {
@@ -70,6 +70,17 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
         (s->segment->state != SEGMENT_OPEN || s->segment->used_blocks >= g->chunk_blocks)) {
         segment_seal(&e->table, s->segment);
         s->segment = NULL;
+    }
+    if (s->segment != NULL && s->segment->degraded) { /* only for as long as it must be */
+        struct shape now = stream_shape(e, kind, profile, keep_free);
+        if (now.data == 0 && keep_free > 0) {
+            *ret_error = ERR_NO_SPACE;
+            return NULL;
+        }
+        if (shape_losses(now) > shape_losses(s->segment->shape)) {
+            segment_seal(&e->table, s->segment);
+            s->segment = NULL;
+        }
     }
     if (s->segment == NULL) {
         struct shape shape = stream_shape(e, kind, profile, keep_free);

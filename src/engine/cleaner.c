@@ -10,6 +10,8 @@
  * they keep their vbas, so only the map learns of the move, and the checkpoint commits it. Blocks
  * are verified before they are moved.
  *
+ * Segments that were written degraded, for want of room, are moved as soon as there is room.
+ *
  * A segment with a block that cannot be read, or a run too large for today's segments, is left
  * alone.
  *
@@ -27,7 +29,7 @@
 #include "engine/private.h"
 #include "segment/room.h"
 
-enum { VICTIMS_MAX = 256, READERS_MAX = 4, JOBS_QUEUED_MAX = 16 };
+enum { VICTIMS_MAX = 256, WEAK_MAX = 64, READERS_MAX = 4, JOBS_QUEUED_MAX = 16 };
 
 struct cleaning {
     struct engine *e;
@@ -36,6 +38,12 @@ struct cleaning {
     struct fiber_group group;
     bool full; /* no chunk to spare any more */
 };
+
+/* Chunks of each disk that admission asks for. */
+static uint32_t chunks_asked(const struct engine *e) {
+    uint64_t chunk_bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
+    return (uint32_t)(e->keep_segments + e->limits.dirty_bytes / chunk_bytes);
+}
 
 /* What is missing on each disk: a part of what the pool keeps unsold should be free chunks, on
  * every disk, because a segment needs chunks on several. Returns the sum. Urgent: writers will
@@ -51,11 +59,10 @@ static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted, bool
             }
         }
     }
-    uint64_t dirty = e->limits.dirty_bytes / BLOCK_BYTES / e->pool->super.geometry.chunk_blocks;
+    uint64_t asked = chunks_asked(e);
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         uint64_t total = e->table.chunk_count[m];
         uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
-        uint64_t asked = e->keep_segments + dirty;
         uint64_t target = MIN(MAX(unsold * 6 / 10, asked), unsold * 9 / 10);
         uint64_t have = e->table.chunk_free[m] + returning[m];
         target = MAX(target, (uint64_t)2);
@@ -337,30 +344,60 @@ bool cleaner_take_back(struct engine *e) {
     return any;
 }
 
-int cleaner_run(struct engine *e) {
-    uint32_t wanted_on[POOL_DISKS_MAX];
-    bool urgent = false;
-    uint64_t wanted = chunks_wanted(e, wanted_on, &urgent);
-    e->move_count = 0;
-    for (int p = 0; p < PROFILE_COUNT && wanted > 0; p++) {
-        struct cleaning c = {.e = e};
-        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, urgent, &c);
-        if (net == 0) {
+/* Segments that were written with less protection than there is room for now, as far as writers do
+ * not have to wait for it. */
+static void choose_weak(const struct engine *e, enum profile p, struct cleaning *c) {
+    uint32_t keep_free = chunks_asked(e);
+    struct shape shape = segment_shape(&e->table, p, keep_free, profile_losses(p));
+    struct segment_room room = segment_room_free(&e->table, keep_free);
+    uint64_t live = 0, budget = 0;
+    c->count = 0;
+    for (uint32_t i = 0; i < e->table.slot_count && c->count < WEAK_MAX; i++) {
+        struct segment *s = e->table.slots[i];
+        if (s == NULL || !s->degraded || s->kind != SEGMENT_DATA || s->state != SEGMENT_SEALED ||
+            s->profile != p || s->pending > 0 || s->live_blocks == 0 || s->unmovable ||
+            shape_losses(s->shape) >= shape_losses(shape)) {
             continue;
         }
-        for (uint32_t i = 0; i < MIN(c.count, (uint32_t)READERS_MAX); i++) {
-            fiber_group_add(&c.group);
-            fiber_start(e->env, reader_fiber, &c);
+        budget = budget > 0 ? budget : segment_room_take(&room, p, UINT64_MAX);
+        live += s->live_blocks;
+        if (live > budget) {
+            break;
         }
-        int err = fiber_group_wait(&c.group);
-        int flushed = builders_flush(e);
-        if (err != OK || flushed != OK) {
-            return err != OK ? err : flushed;
-        }
-        for (uint32_t i = 0; i < c.count; i++) {
-            e->cleaner_freed_segments += c.victim[i]->live_blocks == 0;
-        }
+        c->victim[c->count++] = s;
+    }
+}
+
+static int victims_move(struct cleaning *c) {
+    struct engine *e = c->e;
+    for (uint32_t i = 0; i < MIN(c->count, (uint32_t)READERS_MAX); i++) {
+        fiber_group_add(&c->group);
+        fiber_start(e->env, reader_fiber, c);
+    }
+    int err = fiber_group_wait(&c->group);
+    int flushed = builders_flush(e);
+    for (uint32_t i = 0; i < c->count; i++) {
+        e->cleaner_freed_segments += c->victim[i]->live_blocks == 0;
+    }
+    return err != OK ? err : flushed;
+}
+
+int cleaner_run(struct engine *e) {
+    uint32_t wanted_on[POOL_DISKS_MAX];
+    int err = OK;
+    e->move_count = 0;
+    for (int p = 0; p < PROFILE_COUNT && err == OK && !e->short_of_space; p++) {
+        struct cleaning c = {.e = e};
+        choose_weak(e, (enum profile)p, &c);
+        err = c.count > 0 ? victims_move(&c) : OK;
+    }
+    bool urgent = false;
+    uint64_t wanted = chunks_wanted(e, wanted_on, &urgent);
+    for (int p = 0; p < PROFILE_COUNT && wanted > 0 && err == OK; p++) {
+        struct cleaning c = {.e = e};
+        uint64_t net = choose_victims(e, (enum profile)p, wanted_on, wanted, urgent, &c);
+        err = net > 0 ? victims_move(&c) : OK;
         wanted -= MIN(net, wanted);
     }
-    return OK;
+    return err;
 }

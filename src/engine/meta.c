@@ -347,24 +347,33 @@ static void free_empty_segments(struct engine *e) {
 
 /* Metadata segments empty as their contents are rewritten, but what is seldom rewritten may keep
  * many of them. When they are more than twice what metadata needs, all that are less than half full
- * are emptied: by rewriting, like everything here. */
+ * are emptied, and at any time those with fewer copies than there is room for: by rewriting, like
+ * everything here. */
 bool meta_clean(struct engine *e) {
     uint32_t chunk = e->pool->super.geometry.chunk_blocks;
     uint64_t live = 0, segments = 0;
+    bool weak = false;
+    uint32_t copies = MIN(e->pool->super.meta_copies, pool_in_sync_count(e->pool));
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_META && s->live_blocks > 0) {
             live += s->live_blocks;
             segments++;
+            weak |= s->shape.copies < copies;
         }
     }
-    if (segments <= 2 * div_round_up(live, chunk) + META_SPARSE_SEGMENTS) {
+    weak &= !e->short_of_space;
+    if (!weak && segments <= 2 * div_round_up(live, chunk) + META_SPARSE_SEGMENTS) {
         return false;
+    }
+    if (weak && e->meta.segment != NULL && e->meta.segment->shape.copies < copies) {
+        segment_seal(&e->table, e->meta.segment);
+        e->meta.segment = NULL;
     }
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_META && s->state == SEGMENT_SEALED) {
-            s->emptied = s->live_blocks * 2 < chunk;
+            s->emptied = s->live_blocks * 2 < chunk || (weak && s->shape.copies < copies);
         }
     }
     for (uint32_t p = 0; p < e->table.page_count; p++) {
@@ -491,7 +500,8 @@ int meta_strengthen(struct engine *e, uint32_t copies) {
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
     e->catalog_dirty = true;
-    return engine_checkpoint(e);
+    int err = engine_checkpoint(e);
+    return err == OK && e->pool->super.meta_copies < copies ? ERR_NO_SPACE : err;
 }
 
 static void count_direct(struct engine *e, const struct direct_phys *d) {

@@ -376,6 +376,8 @@ struct charge {
 /* Parks until the blocks may be written to `v`, and reserves what they may need. ERR_NO_SPACE. */
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
+/* That would not have to wait for space. */
+bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count);
 /* What has its place on disk already needs no memory, and no room in a checkpoint. */
 void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
@@ -423,7 +425,7 @@ HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block
                               void *ret_data, uint64_t *ret_bad_block);
 HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
 /* Sets the bits of blocks that have content; bits[] is of at least `count` zeroed bits. Parks.
- * ERR_AGAIN: a checkpoint ended meanwhile. */
+ * ERR_AGAIN: a checkpoint committed another tree meanwhile. */
 HF_MUST_CHECK int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *bits);
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,

@@ -365,7 +365,7 @@ static int count_visit(void *ctx, uint64_t key, const void *value) {
 
 int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapped) {
     uint64_t *ctx[2] = {mapped, &block};
-    uint64_t ended = v->engine->checkpoint_ended;
+    struct tree_root_phys root = v->tree.root;
     int err = tree_range(&v->tree, block, count, count_visit, ctx);
     /* What only the overlay holds is already charged: it counts as there. */
     const struct overlay *layers[] = {&v->frozen, &v->active};
@@ -385,8 +385,10 @@ int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapp
             }
         }
     }
-    /* The tree and the overlay must be of the same moment. */
-    return err == ERR_NOT_FOUND || ended != v->engine->checkpoint_ended ? ERR_AGAIN : err;
+    /* The tree and the overlay must be of the same moment: a root that was committed meanwhile took
+     * the frozen layer's place. */
+    bool moved = memcmp(&root, &v->tree.root, sizeof(root)) != 0;
+    return err == ERR_NOT_FOUND || moved ? ERR_AGAIN : err;
 }
 
 int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *ret_unmapped) {

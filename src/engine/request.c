@@ -149,9 +149,30 @@ static uint32_t content_slice(const struct content *from, uint64_t at, uint64_t 
     return used;
 }
 
+/* Admits a piece of a write, unless that was done for `all` of it. */
+static int admit_piece(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
+                       struct charge *all, struct charge *ret_charge) {
+    if (all->bytes < (uint64_t)count * BLOCK_BYTES) {
+        return space_admit(e, v, block, count, ret_charge);
+    }
+    *ret_charge = (struct charge){.blocks = MIN(all->blocks, (uint64_t)count),
+                                  .bytes = (uint64_t)count * BLOCK_BYTES};
+    all->blocks -= ret_charge->blocks;
+    all->bytes -= ret_charge->bytes;
+    return OK;
+}
+
+/* Gives back to `all` what a piece of `count` blocks does not need. */
+static void charge_keep(struct charge *charge, uint32_t count, struct charge *all) {
+    uint64_t blocks = MIN(charge->blocks, (uint64_t)count), bytes = (uint64_t)count * BLOCK_BYTES;
+    all->blocks += charge->blocks - blocks;
+    all->bytes += charge->bytes - bytes;
+    *charge = (struct charge){.blocks = blocks, .bytes = bytes};
+}
+
 /* Logs `count` blocks inline. */
 static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
-                        const struct content *content, uint64_t at) {
+                        const struct content *content, uint64_t at, struct charge *all) {
     struct iovec *iov = MEM_NEW_ARRAY(struct iovec, content->iov_count + 1);
     struct write_entry w = {.log = {.type = RECORD_WRITE,
                                     .header_bytes = sizeof(struct record_range),
@@ -163,7 +184,7 @@ static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint
     w.log.header = &w.record.range;
     w.log.iov_count =
         content_slice(content, at, (uint64_t)count * BLOCK_BYTES, iov, content->iov_count + 1);
-    int err = space_admit(e, v, block, count, &w.charge);
+    int err = admit_piece(e, v, block, count, all, &w.charge);
     if (err == OK) {
         /* It may have waited for the checkpoint that found the volume damaged. */
         bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
@@ -371,10 +392,11 @@ static int ref_log(struct engine *e, struct volume *v, uint64_t block, const str
 /* Writes up to `count` blocks as one row; *ret_done says how many. ERR_NO_SPACE: no chunk to spare,
  * the caller writes inline. */
 static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
-                     const struct content *content, uint64_t at, uint32_t *ret_done) {
+                     const struct content *content, uint64_t at, struct charge *all,
+                     uint32_t *ret_done) {
     struct row *row = NULL;
     struct charge charge = {0};
-    int err = space_admit(e, v, block, MIN(count, (uint32_t)ROW_DATA_MAX), &charge);
+    int err = admit_piece(e, v, block, MIN(count, (uint32_t)ROW_DATA_MAX), all, &charge);
     if (err != OK) {
         return err;
     }
@@ -382,6 +404,7 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
               ? ERR_DATA_LOSS
               : ref_build(e, v, block, count, content, at, &row);
     if (err == OK) { /* its data takes no memory, and the room on disk is taken */
+        charge_keep(&charge, row->blocks, all);
         space_forgive_bytes(v, &charge);
         log_expect(e->log, 1);
     }
@@ -409,25 +432,28 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     return err;
 }
 
-/* Writes whole blocks from `content`, as rows where they are long enough. */
+/* Writes whole blocks from `content`, as rows where they are long enough. Near the end of space all
+ * of it is admitted together, because each admission may wait for a checkpoint. */
 static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                        const struct content *content) {
     uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
     uint32_t ref_least = ref_least_blocks(e, v);
-    int err = OK;
+    uint32_t inline_most = MIN(inline_max, ref_least);
+    struct charge all = {0};
+    int err = space_is_plenty(e, v, count) ? OK : space_admit(e, v, block, count, &all);
     for (uint64_t done = 0; done < count && err == OK;) {
-        uint32_t n = 0, inline_most = MIN(inline_max, ref_least);
+        uint32_t n = 0;
         if (count - done >= ref_least) {
-            inline_most = inline_max; /* all at once: each piece may have to wait for space */
             err = write_ref(e, v, block + done, (uint32_t)MIN(count - done, (uint64_t)ROW_DATA_MAX),
-                            content, done * BLOCK_BYTES, &n);
+                            content, done * BLOCK_BYTES, &all, &n);
         }
         if (err == OK && n == 0) {
             n = (uint32_t)MIN(count - done, (uint64_t)inline_most);
-            err = write_inline(e, v, block + done, n, content, done * BLOCK_BYTES);
+            err = write_inline(e, v, block + done, n, content, done * BLOCK_BYTES, &all);
         }
         done += n;
     }
+    space_release(e, v, &all, false);
     return err;
 }
 
@@ -614,7 +640,8 @@ static int compare_and_write_request(struct engine *e, struct volume *v, struct 
         }
         struct iovec whole = {.iov_base = buf->data, .iov_len = (size_t)count * BLOCK_BYTES};
         struct content content = {.iov = &whole, .iov_count = 1};
-        err = write_inline(e, v, lock.start, count, &content, 0);
+        struct charge none = {0};
+        err = write_inline(e, v, lock.start, count, &content, 0, &none);
         mem_free(iov);
     }
     range_release(v, &lock);
@@ -647,6 +674,7 @@ static const struct {
     uint32_t iov_factor; /* iovec bytes per length byte */
     bool any_length;     /* runs with a length of 0, too */
     bool changes_nothing;
+    bool touches_no_block; /* goes on whatever has become of the volume's own metadata */
 } ops[VOLUME_OPS] = {
     [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1, .changes_nothing = true},
     [VOLUME_WRITE] = {write_request, VOLUME_REQUEST_BYTES_MAX, 1},
@@ -655,10 +683,13 @@ static const struct {
     [VOLUME_WRITE_ZEROES] = {zeroes_request, UINT64_MAX, 0},
     [VOLUME_COMPARE_AND_WRITE] = {compare_and_write_request, VOLUME_COMPARE_BYTES_MAX, 2},
     [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0, .changes_nothing = true},
-    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true},
-    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true},
+    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true,
+                     .touches_no_block = true},
+    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true,
+                       .touches_no_block = true},
     [VOLUME_QUERY] = {about_query, UINT64_MAX, 0, .changes_nothing = true},
-    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true},
+    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true,
+                      .touches_no_block = true},
 };
 
 static int request_validate(const struct volume *v, const struct volume_request *q) {
@@ -680,9 +711,9 @@ static int request_validate(const struct volume *v, const struct volume_request 
 
 /* Part of its metadata is lost: see merge.c. */
 static int volume_fault(const struct volume *v, enum volume_op op) {
-    bool changes = op != VOLUME_READ && op != VOLUME_VERIFY && op != VOLUME_FLUSH;
+    bool changes = !ops[op].changes_nothing && op != VOLUME_FLUSH;
     uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
-    return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
+    return !ops[op].touches_no_block && (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
 }
 
 static int request_run(struct engine *e, struct volume_request *q) {

@@ -276,6 +276,11 @@ static uint64_t charged_blocks(const struct engine *e) {
     return blocks;
 }
 
+bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count) {
+    return SABOTAGE(admission_off) ||
+           (promise_has_room(e, v, count) && chunks_have_room(e, v, count));
+}
+
 static bool fits_now(struct engine *e, const struct volume *v, uint64_t count,
                      const struct charge *charge) {
     return dirty_has_room(e, charge->bytes) && promise_has_room(e, v, charge->blocks) &&

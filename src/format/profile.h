@@ -39,7 +39,7 @@ uint32_t profile_min_disks(enum profile profile); /* to create a volume */
 
 /* Columns that may be lost. */
 static inline uint32_t shape_losses(struct shape shape) {
-    return (uint32_t)shape.copies - 1 + shape.parity;
+    return shape.copies == 0 ? 0 : (uint32_t)shape.copies - 1 + shape.parity;
 }
 
 /* The widest shape of `profile` on `disks` disks (≤ SEGMENT_COLUMNS_MAX columns). With fewer disks

@@ -32,10 +32,10 @@ void segment_table_init(struct segment_table *table, struct pool *pool) {
     list_init(&table->freeing);
     table->slots_per_page = (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) /
                                        sizeof(struct segment_phys));
+    uint64_t chunks = 0;
     for (uint32_t d = 1; d <= SEGMENT_COLUMNS_MAX; d++) {
         table->density[d] = row_density(table, d);
     }
-    uint64_t chunks = 0;
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
         chunks += pool->super.members[m].chunks;
         table->chunk_count[m] = pool->super.members[m].chunks;
