@@ -272,6 +272,49 @@ static void life_without_room(void *arg) {
     finish(w);
 }
 
+/* ---- many long writes at the end of space ---- */
+
+enum { WRITERS = 6, LONG_BLOCKS = 300 };
+
+struct writer {
+    struct world *w;
+    uint64_t block;
+    int result;
+};
+
+static void long_writer(void *arg) {
+    struct writer *writer = arg;
+    uint8_t *data = mem_alloc(LONG_BLOCKS * 4096);
+    int err = OK;
+    for (; err == OK; writer->block += LONG_BLOCKS) {
+        memset(data, 1, LONG_BLOCKS * 4096);
+        err = volume_run(engine_door(writer->w->engine), writer->w->other, VOLUME_WRITE,
+                         writer->block * 4096, LONG_BLOCKS * 4096, data);
+    }
+    mem_free(data);
+    writer->result = err;
+}
+
+/* Each is told that there is no space, and none waits for what another one holds. */
+static void life_of_long_writers(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    struct writer writers[WRITERS] = {0};
+    begin(w);
+    struct volume_options v = {.name = "large", .size_bytes = 256 << 20, .profile = w->profile};
+    must(engine_volume_create(w->engine, &v, &w->other, &e), &e);
+    for (uint32_t i = 0; i < WRITERS; i++) {
+        writers[i] = (struct writer){.w = w, .block = i * (65536ull / WRITERS)};
+        fiber_start(w->env, long_writer, &writers[i]);
+    }
+    fiber_sleep_until(env_now_ns(w->env) + 600 * NS_PER_S);
+    for (uint32_t i = 0; i < WRITERS; i++) {
+        assert_int_equal(writers[i].result, ERR_NO_SPACE);
+    }
+    verify(w);
+    finish(w);
+}
+
 static bool is_done(void *ctx) {
     return ((struct world *)ctx)->done;
 }
@@ -309,11 +352,19 @@ static void a_checkpoint_without_room_is_postponed(void **state) {
     live(PROFILE_RAID5, life_without_room);
 }
 
+static void long_writes_do_not_wait_for_each_other(void **state) {
+    (void)state;
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        live((enum profile)p, life_of_long_writers);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_never_less_dense),
         cmocka_unit_test(a_loss_when_full_writes_degraded),
         cmocka_unit_test(a_checkpoint_without_room_is_postponed),
+        cmocka_unit_test(long_writes_do_not_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
