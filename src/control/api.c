@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "control/answer.h"
 #include "control/disks.h"
+#include "control/log.h"
 
 static int api_version(struct serve *serve, const struct api_request *request, json_t **ret_answer,
                        struct errmsg *reterr) {
@@ -88,6 +89,15 @@ static int api_sessions(struct serve *serve, const struct api_request *request, 
     return OK;
 }
 
+static int api_events(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                      struct errmsg *reterr) {
+    (void)serve;
+    (void)request;
+    (void)reterr;
+    *ret_answer = json_pack("{s:o}", "events", log_events());
+    return OK;
+}
+
 static const char *const severities[] = {"ok", "busy", "degraded", "failed"};
 
 static int severity(const char *health) {
@@ -160,6 +170,7 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_CHAP_SET] = api_chap_set,
     [ROUTE_CHAP_DELETE] = api_chap_delete,
     [ROUTE_SESSIONS] = api_sessions,
+    [ROUTE_EVENTS] = api_events,
 };
 
 int api_answer(struct serve *serve, const char *method, const char *path, const char *body,

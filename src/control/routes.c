@@ -96,6 +96,7 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_CHAP_SET, "POST", POOL "/chap", fields_chap_set, 200},
     {ROUTE_CHAP_DELETE, "DELETE", POOL "/chap/{name}", fields_none, 200},
     {ROUTE_SESSIONS, "GET", "/v1/sessions", fields_none, 200},
+    {ROUTE_EVENTS, "GET", "/v1/events", fields_none, 200},
 };
 
 /* One path element up to the next '/', without it. */

@@ -36,6 +36,7 @@ enum route_id {
     ROUTE_CHAP_SET,
     ROUTE_CHAP_DELETE,
     ROUTE_SESSIONS,
+    ROUTE_EVENTS,
     ROUTE_COUNT
 };
 

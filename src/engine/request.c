@@ -678,6 +678,7 @@ static const struct {
     uint32_t iov_factor; /* iovec bytes per length byte */
     bool any_length;     /* runs with a length of 0, too */
     bool changes_nothing;
+    bool touches_no_block; /* goes on whatever has become of the volume's own metadata */
 } ops[VOLUME_OPS] = {
     [VOLUME_READ] = {read_op, VOLUME_REQUEST_BYTES_MAX, 1, .changes_nothing = true},
     [VOLUME_WRITE] = {write_request, VOLUME_REQUEST_BYTES_MAX, 1},
@@ -686,10 +687,13 @@ static const struct {
     [VOLUME_WRITE_ZEROES] = {zeroes_request, UINT64_MAX, 0},
     [VOLUME_COMPARE_AND_WRITE] = {compare_and_write_request, VOLUME_COMPARE_BYTES_MAX, 2},
     [VOLUME_VERIFY] = {read_op, UINT64_MAX, 0, .changes_nothing = true},
-    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true},
-    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true},
+    [VOLUME_KEEP] = {about_keep, VOLUME_RECORD_BYTES_MAX, 1, .any_length = true,
+                     .touches_no_block = true},
+    [VOLUME_RECALL] = {about_recall, VOLUME_RECORD_BYTES_MAX, 1, .changes_nothing = true,
+                       .touches_no_block = true},
     [VOLUME_QUERY] = {about_query, UINT64_MAX, 0, .changes_nothing = true},
-    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true},
+    [VOLUME_SPACE] = {about_space, 0, 0, .any_length = true, .changes_nothing = true,
+                      .touches_no_block = true},
 };
 
 static int request_validate(const struct volume *v, const struct volume_request *q) {
@@ -711,9 +715,9 @@ static int request_validate(const struct volume *v, const struct volume_request 
 
 /* Part of its metadata is lost: see merge.c. What a front end keeps beside it is not. */
 static int volume_fault(const struct volume *v, enum volume_op op) {
-    bool changes = !ops[op].changes_nothing && op != VOLUME_FLUSH && op != VOLUME_KEEP;
+    bool changes = !ops[op].changes_nothing && op != VOLUME_FLUSH;
     uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);
-    return (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
+    return !ops[op].touches_no_block && (v->phys.flags & flags) != 0 ? ERR_DATA_LOSS : OK;
 }
 
 static int request_run(struct engine *e, struct volume_request *q) {

@@ -91,7 +91,7 @@ static void answer_all(struct iscsi_connection *connection) {
                           error != OK ? REJECT_PROTOCOL_ERROR : REJECT_OUT_OF_RESOURCES);
         return;
     }
-    text->answer = answer.bytes;
+    text->answer = mem_realloc(answer.bytes, answer.length + 1); /* it may wait to be fetched */
     text->answer_bytes = (uint32_t)answer.length;
     send_piece(connection);
 }

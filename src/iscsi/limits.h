@@ -11,7 +11,7 @@ enum {
     ISCSI_BINARY_TEXT_BYTES_MAX = 2 + 2 * 1024, /* a CHAP challenge, written out (§12.1.3) */
     ISCSI_KEYS_MAX = 64,                        /* in one negotiation */
     ISCSI_TEXT_BYTES_MAX = 16 << 10,            /* one request, its continuations included */
-    ISCSI_ANSWER_BYTES_MAX = 256 << 10, /* one text answer: 1,024 targets on 1 portal, or fewer */
+    ISCSI_ANSWER_BYTES_MAX = 768 << 10,         /* one text answer: all targets on all portals */
 
     ISCSI_PORTALS_MAX = 32,
     ISCSI_TARGETS_MAX = 256,

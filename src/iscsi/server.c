@@ -337,7 +337,8 @@ static bool is_wildcard(const char *address) {
     return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
 }
 
-/* A portal that listens on every address is reached through the one the initiator came by. */
+/* A portal that listens on every address is reached through the one the initiator came by, if that
+ * is of its family; if not, we do not know an address of it. */
 static void put_portal(const struct iscsi_portal *portal, const char *local,
                        struct text_buffer *answer) {
     const char *bound = net_listener_address(portal->listener);
@@ -345,7 +346,7 @@ static void put_portal(const struct iscsi_portal *portal, const char *local,
     if (is_wildcard(bound)) {
         const char *host_end = strrchr(local, ':');
         const char *port = strrchr(bound, ':');
-        if (host_end == NULL || port == NULL) {
+        if (host_end == NULL || port == NULL || (local[0] == '[') != (bound[0] == '[')) {
             return;
         }
         snprintf(value, sizeof(value), "%.*s%s,%u", (int)(host_end - local), local, port,

@@ -49,7 +49,7 @@ static size_t start(struct call *call, struct scsi_nexus *nexus, const uint8_t *
                     const uint8_t *rest, size_t rest_bytes) {
     struct scsi_task *task = &call->task;
     task->nexus = nexus;
-    task->lun_field[1] = record[1] & 1;
+    task->lun_field[1] = record[1] & 3;
     task->lun_field[0] = record[1] & 0xc0;
     task->expected_out_bytes = get_be16(record + 2);
     task->expected_in_bytes = task->expected_out_bytes != 0 ? 0 : get_be16(record + 4) * 64ull;
@@ -80,7 +80,7 @@ static size_t start(struct call *call, struct scsi_nexus *nexus, const uint8_t *
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct fake_env fake;
-    struct memory_volume volume;
+    struct memory_volume volume, second; /* LUNs 0 and 2 */
     static struct call calls[TASKS_MAX];
     struct scsi_nexus *nexuses[2];
     uint32_t count = 0;
@@ -88,8 +88,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     fake_env_init(&fake);
     memory_volume_init(&volume, &fake.env, VOLUME_BYTES, bytes & 1 ? 4096 : 512);
     volume.info.sync_always = (bytes & 2) != 0;
+    memory_volume_init(&second, &fake.env, VOLUME_BYTES, bytes & 1 ? 512 : 4096);
+    second.info.id = 9;
+    second.info.uuid.bytes[15] = 0x77;
     struct scsi_target *target = scsi_target_new(&fake.env);
     need(scsi_lun_add(target, 0, &volume.door, &volume.info, NULL) == OK);
+    need(scsi_lun_add(target, 2, &second.door, &second.info, NULL) == OK);
     struct scsi_port port = {1, 1, "iqn.2025-01.org.example,t,0x0001", "iqn.2025-01.org.example",
                              "iqn.2025-01.org.example:a,i,0x800000000001"};
     nexuses[0] = scsi_nexus_open(target, &port);
@@ -98,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     fake_env_settle(&fake);
     while (bytes >= RECORD_BYTES && count < TASKS_MAX) {
         const uint8_t *record = data;
-        volume.hold = (record[0] & HOLD) != 0;
+        volume.hold = second.hold = (record[0] & HOLD) != 0;
         data += RECORD_BYTES;
         bytes -= RECORD_BYTES;
         struct call *call = &calls[count++];
@@ -115,13 +119,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         }
         if (record[0] & LET_GO) {
             memory_volume_let_go(&volume);
+            memory_volume_let_go(&second);
         }
         fake_env_settle(&fake);
     }
     scsi_nexus_close(nexuses[0]);
     scsi_nexus_close(nexuses[1]);
-    memory_volume_let_go(&volume);
-    fake_env_settle(&fake);
+    /* A copy that goes on after what it asked of one has come back asks the other. */
+    for (int i = 0; i < TASKS_MAX; i++) {
+        memory_volume_let_go(&volume);
+        memory_volume_let_go(&second);
+        fake_env_settle(&fake);
+    }
     need(scsi_target_outstanding(target) == 0);
     for (uint32_t i = 0; i < count; i++) {
         need(calls[i].done);
@@ -129,6 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     }
     scsi_target_free(target);
     memory_volume_done(&volume);
+    memory_volume_done(&second);
     fake_env_done(&fake);
     need(mem_in_use_bytes() == 0);
     return 0;

@@ -44,6 +44,7 @@ reads() { # NAME URL
         { cat "$work/inq.out"; return 1; }
 }
 
+told() { hf events | grep -qF -e "$1"; }
 try "without lists everybody sees all" sees "0 1 2" "$me" "$v4"
 try "over IPv6, too" sees "0 1 2" "$me" "$v6"
 try "discovery shows both portals" bash -c "iscsi-ls 'iscsi://$v4/' | grep -F 'Portal:127.0.0.1:$port,1' &&
@@ -70,6 +71,7 @@ deny "it goes only once" hf lun unmap tank/one --initiator "$me"
 deny "without a proof it is refused" reads "$me" "iscsi://$v4/$target/0"
 try "with the proof it is not" reads "$me" "iscsi://alice%alices-own-secret@$v4/$target/0"
 deny "with another secret it is" reads "$me" "iscsi://alice%the-arrays-secret@$v4/$target/0"
+try "events say why" told "its CHAP user is not known or its secret is wrong"
 deny "or another name" reads "$me" "iscsi://bob%alices-own-secret@$v4/$target/0"
 deny "an anonymous stranger finds nothing" finds "$me" "$v4"
 try "alice does" finds "$me" "alice%alices-own-secret@$v4"
@@ -123,7 +125,7 @@ nowhere() { ! grep -aqF -e alices-own-secret -e the-arrays-secret -e alices-new-
 hf lun list >"$work/lists" 2>&1
 try "no secret is in the log" nowhere "$work/holdfast.log"
 serve || finish
-{ hf lun list; hf chap list; hf lun list --json; hf chap list --json; hf pool status tank --json; } >"$work/lists"
+{ hf lun list; hf chap list; hf lun list --json; hf chap list --json; hf pool status tank --json; hf events; } >"$work/lists"
 try "or in any list" nowhere "$work/lists"
 try "the pool's files are their owner's" bash -c "[[ \$(stat -c %a '$disks'/d1) == 600 ]]"
 stop

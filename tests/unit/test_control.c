@@ -22,6 +22,7 @@
 #include "control/answer.h"
 #include "control/api.h"
 #include "control/config.h"
+#include "control/log.h"
 #include "control/lun.h"
 #include "control/routes.h"
 #include "control/serve.h"
@@ -325,6 +326,26 @@ static void wrong_settings_name_line_and_key(void **state) {
     mem_free(config);
 }
 
+/* ---- the log ---- */
+
+static void the_last_lines_are_kept(void **state) {
+    (void)state;
+    for (int i = 0; i < LOG_KEPT_MAX + 7; i++) {
+        log_line("line %d\t%s", i, i == LOG_KEPT_MAX + 6 ? "the last" : "");
+    }
+    json_t *events = log_events();
+    assert_int_equal(json_array_size(events), LOG_KEPT_MAX);
+    const json_t *first = json_array_get(events, 0),
+                 *last = json_array_get(events, LOG_KEPT_MAX - 1);
+    assert_string_equal(json_string_value(json_object_get(first, "text")), "line 7?");
+    assert_string_equal(json_string_value(json_object_get(last, "text")), "line 506?the last");
+    assert_int_equal(json_integer_value(json_object_get(last, "number")) -
+                         json_integer_value(json_object_get(first, "number")),
+                     LOG_KEPT_MAX - 1);
+    assert_int_equal(strlen(json_string_value(json_object_get(last, "time"))), 24);
+    json_decref(events);
+}
+
 /* ---- LUN records ---- */
 
 static void lun_records_survive_and_refuse(void **state) {
@@ -359,8 +380,8 @@ static void lun_records_survive_and_refuse(void **state) {
         /* the list belongs to version 2, and only there */
         "{\"version\":1,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,\"access\":[]}",
         "{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0}",
-        "{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,"
-        "\"access\":[{\"address\":\"here\"}]}",
+        ("{\"version\":2,\"volume\":\"v\",\"target\":\"iqn.2026-01.a.b:c\",\"lun\":0,"
+         "\"access\":[{\"address\":\"here\"}]}"),
     };
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         assert_int_equal(lun_record_decode("vm", odd[i], strlen(odd[i]), &back, NULL), ERR_CORRUPT);
@@ -559,8 +580,8 @@ static void chap_records_survive_and_refuse(void **state) {
         "{\"version\":1}",
         "{\"version\":1,\"secret\":\"short\"}",
         "{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\"}",
-        "{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
-        "\"mutual_secret\":\"a secret of alice\"}",
+        ("{\"version\":1,\"secret\":\"a secret of alice\",\"mutual_name\":\"us\","
+         "\"mutual_secret\":\"a secret of alice\"}"),
     };
     struct errmsg why = {0};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -570,6 +591,15 @@ static void chap_records_survive_and_refuse(void **state) {
     }
     assert_true(chap_name_is_valid("iqn.1998-01.com.vmware:host_1@x"));
     assert_false(chap_name_is_valid("a/b") || chap_name_is_valid("") || chap_name_is_valid("a b"));
+}
+
+static void fill_the_list(struct world *world, const char *path) {
+    char body[128];
+    for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
+        (void)snprintf(body, sizeof(body), "{\"address\":\"192.0.2.%d\"}", i);
+        expect(world, i < LUN_RULES_MAX ? OK : ERR_LIMIT, "POST", path, body,
+               i < LUN_RULES_MAX ? "access" : "stand for many");
+    }
 }
 
 static void access_lists_and_chap(void **state) {
@@ -634,13 +664,8 @@ static void access_lists_and_chap(void **state) {
     expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
            "\"open\":false,\"access\":[]");
     expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
-    char path[32], body[128];
-    (void)snprintf(path, sizeof(path), "%s", "/v1/pools/tank/luns/shut/map");
-    for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
-        (void)snprintf(body, sizeof(body), "{\"address\":\"192.0.2.%d\"}", i);
-        expect(world, i < LUN_RULES_MAX ? OK : ERR_LIMIT, "POST", path, body,
-               i < LUN_RULES_MAX ? "access" : "stand for many");
-    }
+    expect(world, OK, "GET", "/v1/events", NULL, "pool tank: served, 1 LUN");
+    fill_the_list(world, "/v1/pools/tank/luns/shut/map");
 }
 
 static void failed_creation_leaves_nothing(void **state) {
@@ -878,6 +903,7 @@ int main(void) {
         cmocka_unit_test(the_manual_knows_every_route),
         cmocka_unit_test(settings_are_read),
         cmocka_unit_test(wrong_settings_name_line_and_key),
+        cmocka_unit_test(the_last_lines_are_kept),
         cmocka_unit_test(lun_records_survive_and_refuse),
         cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),

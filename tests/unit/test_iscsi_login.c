@@ -631,6 +631,9 @@ static void portal_groups(void **state) {
     host_free(&first);
     host_free(&other_group);
     host_free(&same_group);
+    /* on all addresses: shown as the one that the host came by, an IPv4 one */
+    assert_int_equal(iscsi_portal_add(w->server, "0.0.0.0:3261,8", NULL), OK);
+    assert_int_equal(iscsi_portal_add(w->server, "[::]:3262,9", NULL), OK);
     struct host h;
     login_with(&h, w, 1, TEXT("InitiatorName=" INITIATOR "\0SessionType=Discovery"));
     uint8_t bhs[BHS_BYTES] = {OP_TEXT, BHS_FINAL};
@@ -641,7 +644,8 @@ static void portal_groups(void **state) {
     static const char expected[] = "TargetName=" TARGET "\0TargetAddress=192.0.2.1:3260,1\0"
                                    "TargetAddress=[2001:db8::1]:3260,2\0"
                                    "TargetAddress=192.0.2.2:3260,7\0"
-                                   "TargetAddress=[2001:db8::2]:3260,7";
+                                   "TargetAddress=[2001:db8::2]:3260,7\0"
+                                   "TargetAddress=192.0.2.1:3261,8";
     assert_int_equal(h.data_bytes, sizeof(expected));
     assert_memory_equal(h.data, expected, sizeof(expected));
     host_free(&h);
@@ -717,6 +721,44 @@ static void a_long_list_of_targets(void **state) {
     host_free(&h);
 }
 
+/* As many targets as there may be, with the longest names, on as many portals as there may be. */
+static void the_longest_list_of_targets(void **state) {
+    struct world *w = *state;
+    char name[ISCSI_NAME_BYTES_MAX + 1], portal[64];
+    for (uint32_t i = 0; i < ISCSI_TARGETS_MAX - 2; i++) {
+        memset(name, 'x', ISCSI_NAME_BYTES_MAX);
+        name[ISCSI_NAME_BYTES_MAX] = 0;
+        (void)snprintf(name, sizeof(name), "iqn.2025-01.org.example:%03u", i);
+        name[strlen(name)] = 'x';
+        assert_int_equal(strlen(name), ISCSI_NAME_BYTES_MAX);
+        assert_int_equal(iscsi_target_add(w->server, name, w->scsi, NULL, NULL), OK);
+    }
+    assert_int_equal(iscsi_target_add(w->server, "iqn.2025-01.a:b", w->scsi, NULL, NULL),
+                     ERR_LIMIT);
+    for (uint32_t i = 0; i < ISCSI_PORTALS_MAX - 1; i++) {
+        (void)snprintf(portal, sizeof(portal), "[2001:0db8:1111:2222:3333:4444:5555:%04x]:13260,%u",
+                       i, 60000 + i);
+        assert_int_equal(iscsi_portal_add(w->server, portal, NULL), OK);
+    }
+    assert_int_equal(iscsi_portal_add(w->server, "192.0.2.77:3260", NULL), ERR_LIMIT);
+    struct host h;
+    login_with(&h, w, 1,
+               TEXT("InitiatorName=" INITIATOR "\0SessionType=Discovery\0"
+                    "MaxRecvDataSegmentLength=16777215"));
+    uint8_t bhs[BHS_BYTES] = {OP_TEXT, BHS_FINAL};
+    put_be32(bhs + AT_TTT, ISCSI_TAG_NONE);
+    put_be32(bhs + AT_CMDSN, h.cmd_sn++);
+    send_pdu(&h, bhs, TEXT("SendTargets=All"));
+    receive(&h, OP_TEXT_RESPONSE);
+    assert_true(h.data_bytes > 512 << 10);
+    uint32_t addresses = 0;
+    for (uint32_t at = 0; at < h.data_bytes; at += (uint32_t)strlen((char *)h.data + at) + 1) {
+        addresses += strncmp((char *)h.data + at, "TargetAddress=", 14) == 0;
+    }
+    assert_int_equal(addresses, (ISCSI_TARGETS_MAX - 1) * ISCSI_PORTALS_MAX);
+    host_free(&h);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),
@@ -737,6 +779,7 @@ int main(void) {
         IN_WORLD(portal_groups),
         IN_WORLD(discovery),
         IN_WORLD(a_long_list_of_targets),
+        IN_WORLD(the_longest_list_of_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
