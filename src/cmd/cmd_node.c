@@ -282,28 +282,6 @@ int cmd_disk_list(const struct args *args, struct errmsg *reterr) {
     return error;
 }
 
-int cmd_events(const struct args *args, struct errmsg *reterr) {
-    static const char *const heads[] = {"TIME", "EVENT", NULL};
-    json_t *answer, *event;
-    size_t index;
-    int error = client_call(args, "GET", "/v1/events", NULL, &answer, reterr);
-    if (error != OK) {
-        return error;
-    }
-    if (args->given[OPT_JSON]) {
-        client_print_json(answer);
-    } else {
-        struct table *table = table_new(heads);
-        json_array_foreach(json_object_get(answer, "events"), index, event) {
-            table_json_text(table, event, "time");
-            table_json_text(table, event, "text");
-        }
-        table_print(table, "nothing has happened");
-    }
-    json_decref(answer);
-    return OK;
-}
-
 int cmd_health(const struct args *args, struct errmsg *reterr) {
     json_t *answer, *problem;
     size_t index;

@@ -5,7 +5,8 @@
 
 #include "cmd/verbs.h"
 
-verb_fn cmd_serve, cmd_check, cmd_version, cmd_help, cmd_completion, cmd_health, cmd_events;
+verb_fn cmd_serve, cmd_check, cmd_version, cmd_help, cmd_completion, cmd_health, cmd_events,
+    cmd_top;
 verb_fn cmd_pool_create, cmd_pool_import, cmd_pool_export, cmd_pool_status, cmd_pool_list,
     cmd_pool_destroy;
 verb_fn cmd_volume_create, cmd_volume_list, cmd_volume_resize, cmd_volume_delete;

@@ -57,6 +57,11 @@ enum option_id {
     OPT_SECRET_FILE,
     OPT_MUTUAL_NAME,
     OPT_MUTUAL_SECRET_FILE,
+    OPT_SINCE,
+    OPT_SEVERITY,
+    OPT_FOLLOW,
+    OPT_ONCE,
+    OPT_INTERVAL,
     OPT_COUNT
 };
 

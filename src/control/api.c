@@ -7,8 +7,9 @@
 
 #include "base/assert.h"
 #include "control/answer.h"
+#include "control/compare.h"
 #include "control/disks.h"
-#include "control/log.h"
+#include "control/event.h"
 
 static int api_version(struct serve *serve, const struct api_request *request, json_t **ret_answer,
                        struct errmsg *reterr) {
@@ -64,23 +65,6 @@ static void add_problem(json_t *problems, const char *pool, const char *text) {
                                 json_pack("{s:s, s:o}", "pool", pool, "text", answer_text(text)));
 }
 
-/* A LUN that is configured but not served is an alarm: nobody else would notice. */
-static bool check_luns(struct serve *serve, const struct served_view *view, json_t *problems) {
-    bool all = true;
-    for (uint32_t i = 0; view->snapshot != NULL && i < view->snapshot->lun_count; i++) {
-        const struct lun_record *lun = &view->snapshot->luns[i];
-        if (view->stage == SERVED_RUNNING &&
-            !targets_serves(serve_targets(serve), view->name, lun)) {
-            char text[256];
-            (void)snprintf(text, sizeof(text),
-                           "LUN %s is not served as it is configured; the log says why", lun->name);
-            add_problem(problems, view->name, text);
-            all = false;
-        }
-    }
-    return all;
-}
-
 static int api_sessions(struct serve *serve, const struct api_request *request, json_t **ret_answer,
                         struct errmsg *reterr) {
     (void)request;
@@ -91,10 +75,23 @@ static int api_sessions(struct serve *serve, const struct api_request *request, 
 
 static int api_events(struct serve *serve, const struct api_request *request, json_t **ret_answer,
                       struct errmsg *reterr) {
+    const json_t *body = request->body;
+    const char *least = schema_text(body, "severity", "info");
+    struct event_filter filter = {.pool = schema_text(body, "pool", NULL),
+                                  .since_unix_s = (int64_t)schema_uint(body, "since_unix", 0),
+                                  .after = schema_uint(body, "after", 0)};
     (void)serve;
-    (void)request;
-    (void)reterr;
-    *ret_answer = json_pack("{s:o}", "events", log_events());
+    if (!event_severity_parse(least, &filter.least)) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "\"severity\" must be info, warning or error, not \"%.40s\"", least);
+    }
+    uint64_t last = event_last();
+    json_t *list = event_list(&filter, (uint32_t)schema_uint(body, "wait_seconds", 0));
+    size_t count = json_array_size(list);
+    const json_t *number = json_object_get(json_array_get(list, count - 1), "number");
+    /* Where to go on: behind all that was looked at. */
+    *ret_answer = json_pack("{s:o, s:I}", "events", list, "last",
+                            count > 0 ? json_integer_value(number) : (json_int_t)last);
     return OK;
 }
 
@@ -129,15 +126,16 @@ static int api_health(struct serve *serve, const struct api_request *request, js
         if (health > 0) {
             add_problem(problems, view.name, advice);
         }
-        if (!check_luns(serve, &view, problems) && health < 2) {
-            health = 2;
-        }
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s}", "name", view.name, "health", severities[health]));
         worst = health > worst ? health : worst;
         served_view_done(&view);
         served_unref(pools[i]);
     }
+    json_t *differences = compare_list(serve_compare(serve));
+    worst = json_array_size(differences) > 0 && worst < 2 ? 2 : worst;
+    (void)json_array_extend(problems, differences);
+    json_decref(differences);
     *ret_answer = json_pack("{s:s, s:o, s:o}", "health", severities[worst], "pools", list,
                             "problems", problems);
     return OK;
@@ -170,7 +168,9 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_CHAP_SET] = api_chap_set,
     [ROUTE_CHAP_DELETE] = api_chap_delete,
     [ROUTE_SESSIONS] = api_sessions,
+    [ROUTE_COUNTERS] = api_counters,
     [ROUTE_EVENTS] = api_events,
+    [ROUTE_EVENTS_OF] = api_events,
 };
 
 int api_answer(struct serve *serve, const char *method, const char *path, const char *body,

@@ -30,6 +30,9 @@ api_fn api_luns, api_lun_create, api_lun_delete, api_lun_map, api_lun_unmap;
 /* api_chap.c */
 api_fn api_chap_list, api_chap_set, api_chap_delete;
 
+/* api_counters.c */
+api_fn api_counters;
+
 /* A uuid in its usual form; `text` holds 37 characters. */
 void api_uuid_text(const struct uuid *uuid, char ret_text[37]);
 

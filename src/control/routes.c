@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/chap.h"
+#include "control/event.h"
 #include "format/layout.h"
 
 #define MIB (1ull << 20)
@@ -67,6 +68,15 @@ static const struct field fields_chap_set[] = {{"name", FIELD_USER, true},
                                                {"mutual_secret", FIELD_TEXT, false, SECRET},
                                                {NULL}};
 
+/* Those that fit; waits for one if there is none. */
+static const struct field fields_events[] = {
+    {"pool", FIELD_NAME, false},
+    {"severity", FIELD_TEXT, false, 1, 16},
+    {"since_unix", FIELD_UINT, false, 0, INT64_MAX / 2},
+    {"after", FIELD_UINT, false, 0, INT64_MAX},
+    {"wait_seconds", FIELD_UINT, false, 0, EVENT_WAIT_S_MAX},
+    {NULL}};
+
 #define POOL "/v1/pools/{pool}"
 
 const struct route routes[ROUTE_COUNT] = {
@@ -96,7 +106,9 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_CHAP_SET, "POST", POOL "/chap", fields_chap_set, 200},
     {ROUTE_CHAP_DELETE, "DELETE", POOL "/chap/{name}", fields_none, 200},
     {ROUTE_SESSIONS, "GET", "/v1/sessions", fields_none, 200},
+    {ROUTE_COUNTERS, "GET", "/v1/counters", fields_none, 200},
     {ROUTE_EVENTS, "GET", "/v1/events", fields_none, 200},
+    {ROUTE_EVENTS_OF, "POST", "/v1/events", fields_events, 200},
 };
 
 /* One path element up to the next '/', without it. */

@@ -14,7 +14,8 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "control/log.h"
+#include "control/compare.h"
+#include "control/event.h"
 #include "control/loop.h"
 #include "control/rest.h"
 #include "control/schema.h"
@@ -33,6 +34,7 @@ struct serve {
     struct loop node;
     struct targets *targets;
     struct rest *rest;
+    struct compare *compare;
     atomic_bool ready;
     json_t *remembered; /* {"pools": [{"name", "paths"}]}; under the lock */
     struct starter starters[SERVE_POOLS_MAX];
@@ -51,6 +53,10 @@ const struct config *serve_config(const struct serve *serve) {
 
 struct targets *serve_targets(struct serve *serve) {
     return serve->targets;
+}
+
+struct compare *serve_compare(struct serve *serve) {
+    return serve->compare;
 }
 
 struct node_call {
@@ -218,7 +224,7 @@ static int recall(struct serve *serve, struct errmsg *reterr) {
     }
     serve->remembered = call.pools;
     if (call.problem.text[0] != '\0') {
-        log_line("%s", call.problem.text);
+        event_note(EVENT_STATE_UNSAVED, NULL, "%s", call.problem.text);
     }
     return OK;
 }
@@ -241,9 +247,10 @@ static void remember(struct serve *serve, const char *name, json_t *paths) {
     serve_node_call(serve, write_state_fiber, &call);
     json_decref(call.pools);
     if (call.result != OK) {
-        log_line("cannot record in %s which pools are served (%s): they will have to be imported "
-                 "by hand after the next start",
-                 serve->config->state_dir, error_text(call.result));
+        event_note(EVENT_STATE_UNSAVED, NULL,
+                   "cannot record in %s which pools are served (%s): they will have to be imported "
+                   "by hand after the next start",
+                   serve->config->state_dir, error_text(call.result));
     }
 }
 
@@ -280,42 +287,6 @@ void serve_search_paths(struct serve *serve, const json_t *also, struct path_lis
 
 /* ---- import and export ---- */
 
-/* Serves what the pool's LUN records say. What cannot be served is logged, and health says so. */
-static void export_luns(struct serve *serve, struct served *served) {
-    struct errmsg why = {0};
-    if (served_change_begin(served, "serve LUNs", &why) != OK) {
-        log_line("pool %s: its LUNs are not served: %s", served_name(served), why.text);
-        return;
-    }
-    struct served_view view;
-    served_look(served, &view);
-    struct volume_door *door = served_door(served);
-    uint32_t count = view.snapshot == NULL ? 0 : view.snapshot->lun_count;
-    if (view.snapshot != NULL && targets_users(serve->targets, view.name, view.snapshot->users,
-                                               view.snapshot->user_count, &why) != OK) {
-        log_line("pool %s: CHAP users: %s", view.name, why.text);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        const struct lun_record *lun = &view.snapshot->luns[i];
-        const struct volume_info *volume = NULL;
-        for (uint32_t v = 0; v < view.snapshot->volume_count; v++) {
-            if (strcmp(view.snapshot->volumes[v].name, lun->volume) == 0) {
-                volume = &view.snapshot->volumes[v];
-            }
-        }
-        struct errmsg refusal = {0};
-        int error = volume == NULL
-                        ? errmsg_set(&refusal, ERR_NOT_FOUND, "its volume %s is gone", lun->volume)
-                        : targets_add(serve->targets, view.name, lun, volume, door, &refusal);
-        if (error != OK) {
-            log_line("pool %s: LUN %s is not served: %s", view.name, lun->name, refusal.text);
-        }
-    }
-    log_line("pool %s: served, %u LUN%s", view.name, count, count == 1 ? "" : "s");
-    served_view_done(&view);
-    served_change_end(served);
-}
-
 static int finish_import(struct serve *serve, struct served *served, bool patient,
                          struct errmsg *reterr) {
     int error = serve_disks_lock(serve, patient, reterr);
@@ -325,7 +296,7 @@ static int finish_import(struct serve *serve, struct served *served, bool patien
         error = served_wait_import(served, reterr);
     }
     if (error == OK) {
-        export_luns(serve, served);
+        compare_pool(serve->compare, served, true);
         remember(serve, served_name(served), disk_paths(served));
     }
     return error;
@@ -362,7 +333,8 @@ int serve_export(struct serve *serve, struct served *served, struct errmsg *rete
     if (error != ERR_TIMEOUT) {
         list_remove_pool(serve, served);
         remember(serve, name, NULL);
-        log_line("pool %s: exported", name);
+        compare_forget(serve->compare, name);
+        event_note(EVENT_POOL_EXPORTED, name, "exported");
     }
     return error;
 }
@@ -374,7 +346,7 @@ static void *starter_run(void *arg) {
     struct errmsg why = {0};
     const char *name = served_name(starter->served);
     if (finish_import(starter->serve, starter->served, true, &why) != OK) {
-        log_line("pool %s: not imported: %s", name, why.text);
+        event_note(EVENT_POOL_NOT_IMPORTED, name, "not imported: %s", why.text);
     }
     atomic_store(&starter->ended, true);
     return NULL;
@@ -401,7 +373,7 @@ static void start_pool(struct serve *serve, const char *name) {
         ASSERT(errnum == 0);
         serve->starter_count++;
     } else if (error != ERR_EXISTS) { /* named twice */
-        log_line("pool %s: not imported: %s", name, why.text);
+        event_note(EVENT_POOL_NOT_IMPORTED, name, "not imported: %s", why.text);
     }
     path_list_free(&list);
 }
@@ -425,9 +397,9 @@ static void warn_open_portals(const struct config *config) {
     for (uint32_t i = 0; i < config->listen.count; i++) {
         const char *address = config->listen.values[i];
         if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]", 5) != 0) {
-            log_line("iSCSI on %s: whoever reaches it can use the LUNs that have no access list "
-                     "(holdfast lun list shows for whom each is)",
-                     address);
+            event_note(EVENT_PORTAL_FOR_ALL, NULL,
+                       "iSCSI on %s: whoever reaches it can use the LUNs that have no access list",
+                       address);
         }
     }
 }
@@ -463,18 +435,23 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
         error = targets_start(config->state_dir, &serve->targets, reterr);
     }
     if (error == OK) {
+        event_open(config->state_dir);
         error = recall(serve, reterr);
     }
     if (error == OK) {
+        serve->compare = compare_start(serve);
         error = rest_start(serve->rest, serve, reterr);
     }
     if (error != OK) {
+        compare_free(serve->compare);
         if (serve->targets != NULL && targets_quiesce(serve->targets, 0) == OK) {
             targets_free(serve->targets);
         }
+        event_close();
         serve_free(serve);
         return error;
     }
+    event_note(EVENT_STARTED, NULL, "holdfast " HOLDFAST_VERSION " is starting");
     warn_open_portals(config);
     start_pools(serve);
     *ret_serve = serve;
@@ -490,10 +467,19 @@ bool serve_is_settled(struct serve *serve) {
     return true;
 }
 
+/* One portal that cannot be had is an alarm and tried again; none at all is a wrong setting. */
 int serve_listen(struct serve *serve, struct errmsg *reterr) {
-    int error = targets_listen(serve->targets, &serve->config->listen, reterr);
+    int error = compare_listen(serve->compare, reterr);
     atomic_store(&serve->ready, error == OK);
     return error;
+}
+
+bool serve_remembers(struct serve *serve, uint32_t index, char ret_name[64]) {
+    pthread_mutex_lock(&serve->lock);
+    const json_t *pool = json_array_get(serve->remembered, index);
+    (void)snprintf(ret_name, 64, "%s", schema_text(pool, "name", ""));
+    pthread_mutex_unlock(&serve->lock);
+    return pool != NULL;
 }
 
 bool serve_is_ready(struct serve *serve) {
@@ -542,9 +528,11 @@ static int close_pools(struct serve *serve, uint64_t deadline_ns, struct errmsg 
     return result;
 }
 
-int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
+static int stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
     uint64_t now = served_now_ns(), allowed = seconds * NS_PER_S;
+    event_hush();
     rest_quiesce(serve->rest);
+    compare_stop(serve->compare);
     /* Initiators first, so that nothing submits to a pool that is closing. */
     if (targets_quiesce(serve->targets, now + allowed / 2) != OK) {
         return errmsg_set(reterr, ERR_TIMEOUT,
@@ -561,8 +549,22 @@ int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
     }
     rest_stop(serve->rest); /* requests under way saw their pools closing */
     serve->rest = NULL;
+    compare_free(serve->compare);
     targets_free(serve->targets);
     serve_free(serve);
+    return error;
+}
+
+int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
+    struct errmsg why = {0};
+    int error = stop(serve, seconds, &why);
+    if (error == OK) {
+        event_note(EVENT_STOPPED, NULL, "stopped");
+    } else {
+        event_note(EVENT_STOP_INCOMPLETE, NULL, "stopped, but: %s", why.text);
+        (void)errmsg_set(reterr, error, "%s", why.text);
+    }
+    event_close();
     return error;
 }
 
@@ -587,16 +589,6 @@ static void notify_ready(void) {
                       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
         close(fd);
     }
-}
-
-static void log_ready(struct serve *serve) {
-    json_t *portals = targets_portals(serve->targets), *portal;
-    size_t index;
-    json_array_foreach(portals, index, portal) {
-        log_line("iSCSI on %s", json_string_value(portal));
-    }
-    json_decref(portals);
-    log_line("ready; the API is at %s", serve->config->socket);
 }
 
 /* The signal that ends us, or 0 when the pools have settled first. */
@@ -629,20 +621,18 @@ int serve_run(const struct config *config, struct errmsg *reterr) {
         error = serve_listen(serve, reterr);
     }
     if (number == 0 && error == OK) {
-        log_ready(serve);
+        event_note(EVENT_READY, NULL, "ready; the API is at %s", serve->config->socket);
         notify_ready();
         while (sigwait(&signals, &number) != 0) {
         }
     }
     if (number != 0) {
-        log_line("%s: stopping", number == SIGINT ? "interrupted" : "terminated");
+        event_note(EVENT_STOPPING, NULL, "%s: stopping",
+                   number == SIGINT ? "interrupted" : "terminated");
     }
     /* Whatever waits for whom: the process ends in time. Nothing acknowledged is lost by it. */
     (void)signal(SIGALRM, SIG_DFL);
     (void)alarm(SERVE_STOP_S + 2);
     int stop_error = serve_stop(serve, SERVE_STOP_S, reterr);
-    if (error == OK && stop_error == OK) {
-        log_line("stopped");
-    }
     return stop_error == ERR_TIMEOUT || error == OK ? stop_error : error;
 }

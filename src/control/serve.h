@@ -30,7 +30,8 @@ HF_MUST_CHECK int serve_start(const struct config *config, struct serve **ret_se
                               struct errmsg *reterr);
 /* Whether the imports have ended, well or not. */
 bool serve_is_settled(struct serve *serve);
-/* Opens the portals. */
+/* Opens the portals. What cannot be opened is an alarm (compare.h); an error when it is all of
+ * them. */
 HF_MUST_CHECK int serve_listen(struct serve *serve, struct errmsg *reterr);
 /* Whether it has. Any thread. */
 bool serve_is_ready(struct serve *serve);
@@ -46,9 +47,13 @@ HF_MUST_CHECK int serve_run(const struct config *config, struct errmsg *reterr);
 
 const struct config *serve_config(const struct serve *serve);
 struct targets *serve_targets(struct serve *serve);
+struct compare *serve_compare(struct serve *serve);
 
 /* A reference, or NULL with ERR_NOT_FOUND said. */
 struct served *serve_find(struct serve *serve, const char *name, struct errmsg *reterr);
+/* The names of the pools that are to be served after the next start, one after the other; false:
+ * no more. */
+bool serve_remembers(struct serve *serve, uint32_t index, char ret_name[64]);
 /* References to all; returns how many. */
 uint32_t serve_list(struct serve *serve, struct served *ret_pools[SERVE_POOLS_MAX]);
 

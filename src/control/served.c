@@ -16,7 +16,7 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "base/mem.h"
-#include "control/log.h"
+#include "control/event.h"
 #include "control/loop.h"
 #include "control/watch.h"
 
@@ -45,6 +45,7 @@ struct served {
     /* the loop's alone */
     struct engine *engine;
     struct watch *watch;
+    struct served_snapshot *noted; /* what changed up to it is known */
     struct env_timer tick;
     struct env_task import_task, look_task, close_task;
 };
@@ -193,14 +194,31 @@ void served_view_done(struct served_view *view) {
     view->snapshot = NULL;
 }
 
-/* ---- what changed since the last look goes to the log, once ---- */
+/* ---- what changed is an event, once ---- */
 
 static const char *state_text(const struct engine_disk_status *disk) {
     return disk->state == MEMBER_IN_SYNC ? (disk->present ? "in sync" : "absent") : "missing";
 }
 
-static void log_disk_changes(const struct served *served, const struct served_snapshot *was,
-                             const struct served_snapshot *is, uint32_t i) {
+/* Errors the disk has had: the last three in words, the others counted. */
+static void note_disk_errors(const struct served *served, const struct engine_disk_status *now,
+                             uint64_t seen) {
+    uint64_t fresh = now->counters.event_count - seen, told = fresh > 3 ? 3 : fresh;
+    if (fresh > told) {
+        event_note(EVENT_DISK_ERROR, served->name,
+                   "disk %u (%s): %llu more errors or repairs (holdfast pool status counts them), "
+                   "and then:",
+                   now->member, now->path, (unsigned long long)(fresh - told));
+    }
+    for (uint64_t k = fresh - told; k < fresh; k++) {
+        const struct disk_event *event = &now->counters.events[(seen + k) % DISK_EVENTS_KEPT];
+        event_note(event->kind == DISK_ERROR_REPAIRED ? EVENT_DISK_REPAIRED : EVENT_DISK_ERROR,
+                   served->name, "disk %u (%s): %s", now->member, now->path, event->text);
+    }
+}
+
+static void note_disk(const struct served *served, const struct served_snapshot *was,
+                      const struct served_snapshot *is, uint32_t i) {
     const struct engine_disk_status *now = &is->status.disks[i];
     const struct engine_disk_status *then =
         was != NULL && i < was->status.disk_count ? &was->status.disks[i] : NULL;
@@ -208,53 +226,79 @@ static void log_disk_changes(const struct served *served, const struct served_sn
     if (then == NULL ? !healthy
                      : now->state != then->state || now->present != then->present ||
                            strcmp(now->why, then->why) != 0) {
-        log_line("pool %s: disk %u (%s) is %s%s%s", served->name, now->member, now->path,
-                 state_text(now), now->why[0] != '\0' ? ": " : "", now->why);
+        event_note(healthy ? EVENT_DISK_OK : EVENT_DISK_LOST, served->name,
+                   "disk %u (%s) is %s%s%s", now->member, now->path, state_text(now),
+                   now->why[0] != '\0' ? ": " : "", now->why);
     }
-    const char *probe_then = was != NULL && i < was->status.disk_count ? was->probe[i] : "";
+    const char *probe_then = then != NULL ? was->probe[i] : "";
     if (strcmp(is->probe[i], probe_then) != 0) {
-        log_line("pool %s: disk %u: %s", served->name, now->member,
-                 is->probe[i][0] != '\0' ? is->probe[i] : "its path is as it should be again");
+        bool good = is->probe[i][0] == '\0';
+        event_note(good ? EVENT_DISK_OK : EVENT_DISK_PATH, served->name, "disk %u: %s", now->member,
+                   good ? "its path is as it should be again" : is->probe[i]);
     }
-    uint64_t events_then = then == NULL ? 0 : then->counters.event_count;
-    uint64_t fresh = now->counters.event_count - events_then;
-    for (uint64_t k = fresh > 3 ? fresh - 3 : 0; k < fresh; k++) { /* more are in the status */
-        const struct disk_event *event =
-            &now->counters.events[(events_then + k) % DISK_EVENTS_KEPT];
-        log_line("pool %s: disk %u (%s): %s", served->name, now->member, now->path, event->text);
+    note_disk_errors(served, now, then == NULL ? 0 : then->counters.event_count);
+}
+
+static void note_volumes(const struct served *served, const struct served_snapshot *was,
+                         const struct served_snapshot *is) {
+    static const struct {
+        enum event_kind kind;
+        const char *text;
+    } healths[] = {
+        [VOLUME_WHOLE] = {EVENT_VOLUME_OK, "is whole again"},
+        [VOLUME_DAMAGED] = {EVENT_VOLUME_DAMAGED,
+                            "is damaged: part of its metadata cannot be read from any disk, so it "
+                            "takes no writes"},
+        [VOLUME_BROKEN] = {EVENT_VOLUME_BROKEN,
+                           "is broken: part of its metadata, and with it writes it had "
+                           "acknowledged, are lost"},
+    };
+    for (uint32_t i = 0; i < is->volume_count; i++) {
+        const struct volume_info *now = &is->volumes[i];
+        enum volume_health then = VOLUME_WHOLE;
+        for (uint32_t k = 0; was != NULL && k < was->volume_count; k++) {
+            then = was->volumes[k].id == now->id ? was->volumes[k].health : then;
+        }
+        if (now->health != then && !now->deleting) {
+            event_note(healths[now->health].kind, served->name, "volume %s %s", now->name,
+                       healths[now->health].text);
+        }
     }
 }
 
-static void log_changes(const struct served *served, const struct served_snapshot *was,
-                        const struct served_snapshot *is) {
+/* Everything between the last time and the newest snapshot. On the loop, which alone replaces
+ * `latest`: its lock need not be held to read it. */
+static void note_changes(struct served *served) {
+    struct served_snapshot *was = served->noted, *is = served->latest;
     const char *health_then = was == NULL ? "ok" : was->status.health;
     const char *advice_then = was == NULL ? "" : was->status.advice;
     if (strcmp(is->status.health, health_then) != 0 ||
         strcmp(is->status.advice, advice_then) != 0) {
-        log_line("pool %s: %s%s%s", served->name, is->status.health,
-                 is->status.advice[0] != '\0' ? ": " : "", is->status.advice);
+        event_note(strcmp(is->status.health, "ok") == 0         ? EVENT_POOL_OK
+                   : strcmp(is->status.health, "degraded") == 0 ? EVENT_POOL_DEGRADED
+                                                                : EVENT_POOL_FAILED,
+                   served->name, "%s%s%s", is->status.health,
+                   is->status.advice[0] != '\0' ? ": " : "", is->status.advice);
     }
     if (is->bad_records[0] != '\0' &&
         (was == NULL || strcmp(was->bad_records, is->bad_records) != 0)) {
-        log_line("pool %s: %s", served->name, is->bad_records);
+        event_note(EVENT_RECORD_BAD, served->name, "%s", is->bad_records);
     }
     for (uint32_t i = 0; i < is->status.disk_count && i < POOL_DISKS_MAX; i++) {
-        log_disk_changes(served, was, is, i);
+        note_disk(served, was, is, i);
     }
+    note_volumes(served, was, is);
+    atomic_fetch_add(&is->refs, 1);
+    served->noted = is;
+    snapshot_unref(was);
 }
 
-/* Every SERVED_TICK_MS on the loop: looks whether the disks' paths are still what they were. The
- * lock need not be held to read `latest`, for only this thread replaces it. */
+/* Every SERVED_TICK_MS on the loop: looks whether the disks' paths are still what they were. */
 static void tick_run(struct env_timer *timer) {
     struct served *served = CONTAINER_OF(timer, struct served, tick);
-    struct served_snapshot *was = served->latest;
-    if (was != NULL) {
-        atomic_fetch_add(&was->refs, 1);
-    }
     watch_probe(served->watch);
     take_snapshot(served);
-    log_changes(served, was, served->latest);
-    snapshot_unref(was);
+    note_changes(served);
     env_timer_arm(served->loop.env, &served->tick,
                   env_now_ns(served->loop.env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
 }
@@ -300,7 +344,7 @@ static void import_fiber(void *arg) {
             watch_add(served->watch, first->status.disks[i].path);
         }
     }
-    log_changes(served, NULL, first);
+    note_changes(served);
     env_timer_arm(served->loop.env, &served->tick,
                   env_now_ns(served->loop.env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
     set_stage(served, SERVED_RUNNING, NULL);
@@ -391,6 +435,7 @@ void served_unref(struct served *served) {
     ASSERT(served->engine == NULL);
     loop_stop(&served->loop);
     snapshot_unref(served->latest);
+    snapshot_unref(served->noted);
     for (uint32_t i = 0; i < served->import.path_count; i++) {
         mem_free((void *)served->import.paths[i]);
     }
@@ -420,8 +465,8 @@ static int refuse_stage(const struct served *served, struct errmsg *reterr) {
     }
 }
 
-int served_change_begin(struct served *served, const char *what, struct errmsg *reterr) {
-    uint64_t deadline = served_now_ns() + (uint64_t)SERVED_CHANGE_WAIT_MS * NS_PER_MS;
+static int change_begin(struct served *served, const char *what, uint64_t deadline,
+                        struct errmsg *reterr) {
     pthread_mutex_lock(&served->lock);
     int error = OK;
     while (served->stage == SERVED_RUNNING && served->changing && wait_until(served, deadline)) {
@@ -441,6 +486,16 @@ int served_change_begin(struct served *served, const char *what, struct errmsg *
     }
     pthread_mutex_unlock(&served->lock);
     return error;
+}
+
+int served_change_begin(struct served *served, const char *what, struct errmsg *reterr) {
+    uint64_t deadline = served_now_ns() + (uint64_t)SERVED_CHANGE_WAIT_MS * NS_PER_MS;
+    return change_begin(served, what, deadline, reterr);
+}
+
+int served_change_try(struct served *served, const char *what) {
+    struct errmsg ignored = {0};
+    return change_begin(served, what, 0, &ignored);
 }
 
 void served_change_end(struct served *served) {

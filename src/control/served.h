@@ -88,6 +88,8 @@ void served_view_done(struct served_view *view);
 
 HF_MUST_CHECK int served_change_begin(struct served *served, const char *what,
                                       struct errmsg *reterr);
+/* As served_change_begin(), but does not wait for another change. */
+HF_MUST_CHECK int served_change_try(struct served *served, const char *what);
 void served_change_end(struct served *served);
 /* Inside a change: runs fn(engine, arg) as a fiber of the pool's loop. */
 void served_change(struct served *served, void (*fn)(struct engine *engine, void *arg), void *arg);

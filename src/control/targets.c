@@ -7,13 +7,14 @@
 #include "control/targets.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"
 #include "control/answer.h"
-#include "control/log.h"
+#include "control/event.h"
 #include "control/loop.h"
 #include "env/fiber.h"
 #include "iscsi/iscsi.h"
@@ -29,6 +30,7 @@ struct users { /* CHAP users of a pool */
     char pool[64];
     struct chap_record *records;
     uint32_t count;
+    bool in_force;
 };
 
 struct target {
@@ -42,15 +44,28 @@ struct target {
 struct targets {
     struct loop loop;
     struct iscsi_server *server;
-    struct list live, ended; /* struct target */
-    struct list users;       /* struct users */
+    struct list live, ended;                         /* struct target */
+    struct list users;                               /* struct users */
+    char portals[CONFIG_LIST_MAX][CONFIG_VALUE_MAX]; /* addresses bound; empty: not open */
 };
 
 enum { POLL_NS = 5 * NS_PER_MS };
 
-static void event_log(void *owner, const char *text) {
+/* The server tells what happened in words; which kind that is shows in them. */
+static enum event_kind kind_of(const char *text) {
+    const char *ended = strstr(text, " ended: "), *who = strstr(text, ", ");
+    if (strncmp(text, "login of ", 9) == 0) {
+        return EVENT_LOGIN_REFUSED;
+    }
+    if (strncmp(text, "connection of ", 14) == 0 && ended != NULL) {
+        return who != NULL && who < ended ? EVENT_SESSION_LOST : EVENT_CONNECTION_ENDED;
+    }
+    return EVENT_LOGIN;
+}
+
+static void event_tell(void *owner, const char *text) {
     (void)owner;
-    log_line("iscsi: %s", text);
+    event_note(kind_of(text), NULL, "iscsi: %s", text);
 }
 
 /* ---- on the loop ---- */
@@ -200,12 +215,15 @@ struct call {
     const struct volume_info *volume;
     struct volume_door *door;
     const struct config_list *listen;
+    uint32_t index;
+    char *address;
     const struct chap_record *users;
     uint32_t user_count;
     uint64_t deadline_ns;
     struct errmsg *reterr;
     int result;
-    bool found;
+    bool opened;
+    enum targets_state state;
     json_t *list;
     struct fiber_queue stopped;
     bool has_stopped;
@@ -301,7 +319,13 @@ static void map_fiber(void *arg) {
 static void users_fiber(void *arg) {
     struct call *call = arg;
     struct targets *targets = call->targets;
-    users_free(find_users(targets, call->pool));
+    struct users *before = find_users(targets, call->pool);
+    if (before != NULL && before->in_force && before->count == call->user_count &&
+        (before->count == 0 ||
+         memcmp(before->records, call->users, before->count * sizeof(before->records[0])) == 0)) {
+        return;
+    }
+    users_free(before);
     struct users *users = MEM_NEW(struct users);
     list_init(&users->link);
     (void)snprintf(users->pool, sizeof(users->pool), "%s", call->pool);
@@ -317,6 +341,7 @@ static void users_fiber(void *arg) {
             call->result = apply_access(targets, target, NULL, call->reterr);
         }
     }
+    users->in_force = call->result == OK;
 }
 
 static bool pool_has_commands(struct targets *targets, const char *pool) {
@@ -362,8 +387,8 @@ static void resized_fiber(void *arg) {
             struct errmsg why = {0};
             if (strcmp(target->pool, call->pool) == 0 && unit->volume_id == call->volume->id &&
                 scsi_lun_update(target->scsi, unit->record.number, call->volume, &why) != OK) {
-                log_line("pool %s: LUN %s does not show its new size: %s", call->pool,
-                         unit->record.name, why.text);
+                event_note(EVENT_LUN_NOT_SERVED, call->pool,
+                           "LUN %s does not show its new size: %s", unit->record.name, why.text);
             }
         }
     }
@@ -373,7 +398,9 @@ static void serves_fiber(void *arg) {
     struct call *call = arg;
     struct target *target;
     struct unit *unit = find_unit(call->targets, call->pool, call->record->name, &target);
-    call->found = unit != NULL && lun_record_is_equal(&unit->record, call->record);
+    call->state = unit == NULL                                       ? TARGETS_NOT_SERVED
+                  : lun_record_is_equal(&unit->record, call->record) ? TARGETS_AS_RECORDED
+                                                                     : TARGETS_OTHERWISE;
 }
 
 static void sessions_fiber(void *arg) {
@@ -399,6 +426,37 @@ static void sessions_fiber(void *arg) {
     mem_free(list);
 }
 
+static void append_counters(const struct target *target, struct scsi_lun_status *room,
+                            json_t *list) {
+    uint32_t count = scsi_lun_list(target->scsi, room, SCSI_LUNS_MAX);
+    LIST_FOR_EACH(it, &target->units) {
+        const struct lun_record *record = &CONTAINER_OF(it, struct unit, link)->record;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct scsi_lun_status *s = &room[i];
+            if (s->number == record->number) {
+                (void)json_array_append_new(
+                    list,
+                    json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pool",
+                              target->pool, "name", record->name, "volume", record->volume, "reads",
+                              (json_int_t)s->reads, "writes", (json_int_t)s->writes, "read_bytes",
+                              (json_int_t)s->read_bytes, "write_bytes", (json_int_t)s->write_bytes,
+                              "operations", (json_int_t)(s->reads + s->writes), "latency_ns",
+                              (json_int_t)s->latency_ns, "queue", (json_int_t)s->tasks));
+            }
+        }
+    }
+}
+
+static void counters_fiber(void *arg) {
+    struct call *call = arg;
+    struct scsi_lun_status *room = MEM_NEW_ARRAY(struct scsi_lun_status, SCSI_LUNS_MAX);
+    call->list = json_array();
+    LIST_FOR_EACH(it, &call->targets->live) {
+        append_counters(CONTAINER_OF(it, struct target, link), room, call->list);
+    }
+    mem_free(room);
+}
+
 static void portals_fiber(void *arg) {
     struct call *call = arg;
     const char *address;
@@ -412,17 +470,50 @@ static void portals_fiber(void *arg) {
 
 static void start_fiber(void *arg) {
     struct call *call = arg;
-    const struct iscsi_options options = {.event = event_log};
+    const struct iscsi_options options = {.event = event_tell};
     struct targets *targets = call->targets;
     targets->server = iscsi_server_new(targets->loop.env, &options);
 }
 
+/* The tag the entry has: what it names, or the lowest that none before it has. */
+static uint32_t tag_of(const struct config_list *listen, uint32_t index) {
+    uint32_t tags[CONFIG_LIST_MAX];
+    for (uint32_t i = 0; i <= index; i++) {
+        const char *comma = strchr(listen->values[i], ',');
+        tags[i] = comma != NULL ? (uint32_t)strtoul(comma + 1, NULL, 10) : 1;
+        for (uint32_t k = 0; comma == NULL && k < i;) {
+            bool taken = tags[k] == tags[i];
+            tags[i] += taken;
+            k = taken ? 0 : k + 1;
+        }
+    }
+    return tags[index];
+}
+
 static void listen_fiber(void *arg) {
     struct call *call = arg;
-    for (uint32_t i = 0; call->result == OK && i < call->listen->count; i++) {
-        call->result =
-            iscsi_portal_add(call->targets->server, call->listen->values[i], call->reterr);
+    struct targets *targets = call->targets;
+    const char *wanted = call->listen->values[call->index], *bound;
+    char address[CONFIG_VALUE_MAX + 16], *portal = targets->portals[call->index];
+    if (targets->server == NULL || portal[0] != '\0') {
+        return;
     }
+    uint32_t tag = tag_of(call->listen, call->index);
+    (void)snprintf(address, sizeof(address), "%.*s,%u", (int)strcspn(wanted, ","), wanted, tag);
+    call->result = iscsi_portal_add(targets->server, address, call->reterr);
+    call->opened = call->result == OK;
+    /* Portals stand in order of their tags, a new one behind those of the same. */
+    for (uint32_t i = 0; call->opened && (bound = iscsi_portal_address(targets->server, i)) != NULL;
+         i++) {
+        if (iscsi_portal_tag(targets->server, i) == tag) {
+            (void)snprintf(portal, CONFIG_VALUE_MAX, "%s", bound);
+        }
+    }
+}
+
+static void portal_fiber(void *arg) {
+    struct call *call = arg;
+    (void)snprintf(call->address, CONFIG_VALUE_MAX, "%s", call->targets->portals[call->index]);
 }
 
 static void server_stopped(void *owner) {
@@ -470,11 +561,17 @@ int targets_start(const char *state_dir, struct targets **ret_targets, struct er
     return OK;
 }
 
-int targets_listen(struct targets *targets, const struct config_list *listen,
-                   struct errmsg *reterr) {
-    struct call call = {.targets = targets, .listen = listen, .reterr = reterr};
+int targets_listen(struct targets *targets, const struct config_list *listen, uint32_t index,
+                   bool *ret_opened, struct errmsg *reterr) {
+    struct call call = {.targets = targets, .listen = listen, .index = index, .reterr = reterr};
     fiber_call(targets->loop.env, listen_fiber, &call);
+    *ret_opened = call.opened;
     return call.result;
+}
+
+void targets_portal(struct targets *targets, uint32_t index, char ret_address[CONFIG_VALUE_MAX]) {
+    struct call call = {.targets = targets, .index = index, .address = ret_address};
+    fiber_call(targets->loop.env, portal_fiber, &call);
 }
 
 int targets_quiesce(struct targets *targets, uint64_t deadline_ns) {
@@ -538,10 +635,21 @@ json_t *targets_sessions(struct targets *targets) {
     return call.list;
 }
 
-bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record) {
+enum targets_state targets_state(struct targets *targets, const char *pool,
+                                 const struct lun_record *record) {
     struct call call = {.targets = targets, .pool = pool, .record = record};
     fiber_call(targets->loop.env, serves_fiber, &call);
-    return call.found;
+    return call.state;
+}
+
+bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record) {
+    return targets_state(targets, pool, record) == TARGETS_AS_RECORDED;
+}
+
+json_t *targets_counters(struct targets *targets) {
+    struct call call = {.targets = targets};
+    fiber_call(targets->loop.env, counters_fiber, &call);
+    return call.list;
 }
 
 json_t *targets_portals(struct targets *targets) {

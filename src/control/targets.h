@@ -19,10 +19,13 @@ struct targets;
 /* Everything but the portals: nobody can connect yet. */
 HF_MUST_CHECK int targets_start(const char *state_dir, struct targets **ret_targets,
                                 struct errmsg *reterr);
-/* Listens on every address of `listen`; one that cannot be had is an error, for a portal that is
- * configured but not served is what people find out last. */
+/* Listens on the address `index` of `listen`, if that is not open yet: then ret_opened is set. Its
+ * portal group tag, where the list names none, depends on the list alone: initiators and
+ * reservations know a portal by it, whichever of them could be opened before. */
 HF_MUST_CHECK int targets_listen(struct targets *targets, const struct config_list *listen,
-                                 struct errmsg *reterr);
+                                 uint32_t index, bool *ret_opened, struct errmsg *reterr);
+/* The address really bound for the entry `index` of the list; empty: it is not open. */
+void targets_portal(struct targets *targets, uint32_t index, char ret_address[CONFIG_VALUE_MAX]);
 /* Ends all sessions, lets running commands finish until `deadline_ns`; then none of them touches a
  * volume any more, or it says ERR_TIMEOUT and everything stays as it is. */
 HF_MUST_CHECK int targets_quiesce(struct targets *targets, uint64_t deadline_ns);
@@ -51,10 +54,17 @@ HF_MUST_CHECK int targets_remove_pool(struct targets *targets, const char *pool,
 /* Initiators are told of the volume's new size. */
 void targets_resized(struct targets *targets, const char *pool, const struct volume_info *volume);
 
+enum targets_state { TARGETS_NOT_SERVED, TARGETS_OTHERWISE, TARGETS_AS_RECORDED };
 /* Whether a LUN is served, and as its record says. */
+enum targets_state targets_state(struct targets *targets, const char *pool,
+                                 const struct lun_record *record);
 bool targets_serves(struct targets *targets, const char *pool, const struct lun_record *record);
 /* Who is logged in: an array of objects, the caller's to json_decref. */
 json_t *targets_sessions(struct targets *targets);
+/* What has been done to each served LUN: an array of {"pool", "name", "volume", "reads", "writes",
+ * "read_bytes", "write_bytes", "operations", "latency_ns", "queue"}, the caller's to
+ * json_decref. */
+json_t *targets_counters(struct targets *targets);
 /* Addresses really listened on: an array of texts, the caller's to json_decref. */
 json_t *targets_portals(struct targets *targets);
 

@@ -148,6 +148,8 @@ static void answer(struct disk *disk, struct disk_op *op, int result) {
     io->result = result;
     io->latency_ns = env_now_ns(disk->env) - op->submitted_ns;
     disk->counters.in_flight--;
+    disk->counters.answered++;
+    disk->counters.latency_ns += io->latency_ns;
     if (result != OK && result != ERR_CANCELLED && !disk->abandoned) {
         note_failure(disk, io);
     }

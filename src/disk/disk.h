@@ -55,6 +55,7 @@ enum { DISK_EVENTS_KEPT = 10 };
 struct disk_counters {
     uint64_t reads, read_bytes, writes, write_bytes, flushes, discards;
     uint64_t errors[DISK_ERROR_KINDS];
+    uint64_t answered, latency_ns; /* I/Os, and the sum of what they took */
     uint64_t late_bytes, in_flight;
     uint64_t late_changes; /* writes and discards given up that may still be carried out */
     uint64_t event_count;  /* ever; the last DISK_EVENTS_KEPT are events[i % DISK_EVENTS_KEPT] */

@@ -183,6 +183,7 @@ void synchronize_check(struct scsi_task *task) {
 static void count_transfer(struct scsi_task *task) {
     struct scsi_lun *lun = task->lun;
     uint64_t bytes = task->cursor_bytes - task->start_bytes;
+    lun->latency_ns += env_now_ns(lun->env) - task->began_ns;
     if (task->op == VOLUME_READ) {
         lun->reads++;
         lun->read_bytes += bytes;

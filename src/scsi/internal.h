@@ -113,7 +113,7 @@ struct scsi_lun {
     struct list waiting; /* running, but a dropped task overlaps them (in_waiting) */
     uint32_t task_count, dropped_count;
     uint32_t users; /* copies that may still need it */
-    uint64_t reads, writes, read_bytes, write_bytes, errors;
+    uint64_t reads, writes, read_bytes, write_bytes, errors, latency_ns;
 };
 
 /* What became of an EXTENDED COPY with a list identifier. */

@@ -82,6 +82,7 @@ struct scsi_lun_status {
     uint32_t block_bytes;
     uint32_t tasks, dropped_tasks;
     uint64_t reads, writes, read_bytes, write_bytes, errors;
+    uint64_t latency_ns; /* the sum of what reads and writes took, from scsi_task_run() on */
 };
 /* Fills at most `room` entries in order of number; returns how many units there are. */
 uint32_t scsi_lun_list(const struct scsi_target *target, struct scsi_lun_status *ret_luns,
@@ -156,6 +157,7 @@ struct scsi_task {
     void (*step)(struct scsi_task *task);
     struct volume_request request;
     struct iovec iov;
+    uint64_t began_ns;
     uint64_t start_bytes, cursor_bytes, end_bytes;
     uint32_t descriptor;
     enum volume_op op;

@@ -295,6 +295,7 @@ uint32_t scsi_lun_list(const struct scsi_target *target, struct scsi_lun_status 
                 .read_bytes = lun->read_bytes,
                 .write_bytes = lun->write_bytes,
                 .errors = lun->errors,
+                .latency_ns = lun->latency_ns,
             };
             memcpy(status->volume_name, lun->info.name, sizeof(status->volume_name));
         }

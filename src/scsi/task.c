@@ -426,6 +426,7 @@ bool scsi_task_begin(struct scsi_task *task) {
 void scsi_task_run(struct scsi_task *task) {
     ASSERT(task->state == SCSI_TASK_BEGUN && !task->aborted);
     task->state = SCSI_TASK_RUNNING;
+    task->began_ns = env_now_ns(task->nexus->target->env);
     task->command->run(task);
 }
 

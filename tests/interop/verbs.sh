@@ -100,6 +100,27 @@ try "then its target is gone" bash -c \
     "! iscsi-ls 'iscsi://127.0.0.1:$port/' | grep -q org.example"
 try "and the volume goes" says "deleted" hf volume delete tank/thick --yes
 
+# What goes on.
+lun=iscsi://127.0.0.1:$port/iqn.2026-01.local.holdfast:tank/0
+load_start 3 $((16 << 20))
+tell load 4
+sleep 1
+try "top shows pool, LUN and disks" says "LUN tank/vm" hf top --once
+top='(lambda l, d: (l["writes_per_s"] > 0, l["write_bytes_per_s"] > 0, 0 < l["latency_ms"] < 5000,
+    d["writes_per_s"] > 0, 0 < d["latency_ms"] < 5000))
+    ([l for l in j["luns"] if l["name"] == "vm"][0], j["disks"][0])'
+try "with a load there are rates and latencies" field "$(tr '\n' ' ' <<<"$top")" \
+    "(True, True, True, True, True)" hf top tank --once
+try "no such pool: exit code 3" exits 3 hf top tonk --once
+start top "$build/holdfast" top --json --interval 1
+top_pid=$started
+lines() { [[ $(grep -c '"seconds"' "$work/top.log") -ge 2 ]]; }
+try "elsewhere than on a terminal, line after line" within 5 lines
+end "$top_pid" TERM 2>/dev/null
+hear
+echo "     $answer"
+load_end
+
 # A second pool in the same folder: at a start both are looked for there.
 try "a second pool" says "two: ok" hf pool create two --file "$disks"/e{1..3} --file-size 256M
 both() { says "tank  ok" hf pool list && says "two   ok" hf pool list; }
@@ -138,6 +159,24 @@ noticed() { says "$work/more/d2" hf health; }
 rm "$work/more/d2"
 try "an unlinked file shows in health within 10 s" within 10 noticed
 try "and in the log" grep -q "$work/more/d2" "$work/holdfast.log"
+
+# Events: what has happened is kept over the stop and the kill, with what to do.
+try "events tell of it, with what to do" says "to do: bring back what the path named" hf events tank
+try "of the kill" says "ended without a stop" hf events
+try "no error of a pool that has none" says "nothing of that" hf events two --severity error
+try "nothing in a time to come" says "nothing of that" hf events --since 2999-01-01
+try "as JSON, by severity" field '{e["severity"] for e in j["events"]}' "{'error'}" \
+    hf events tank --since 1h --severity error
+deny "an unknown severity" hf events --severity bad
+start follow "$build/holdfast" events --follow --json
+follower=$started
+caught_up() { grep -q '"kind":"disk-path"' "$work/follow.log"; }
+try "events are followed" within 5 caught_up
+hf pool create third --file "$disks"/g{1..3} --file-size 256M --yes >/dev/null
+news() { grep '"pool":"third"' "$work/follow.log" | grep -q '"kind":"pool-served"'; }
+try "and told as they happen" within 5 news
+hf pool destroy third --yes >/dev/null
+end "$follower" TERM 2>/dev/null
 
 try "destroying wants a yes" complains 1 "Everything in pool tank will be lost" hf pool destroy tank
 try "destroy" says "destroyed" hf pool destroy tank --yes

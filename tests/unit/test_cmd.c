@@ -8,6 +8,8 @@
 
 #include "base/mem.h"
 #include "cmd/client.h"
+#include "cmd/rates.h"
+#include "cmd/since.h"
 #include "cmd/table.h"
 #include "cmd/verbs.h"
 
@@ -101,6 +103,79 @@ static void wrong_lines_are_refused_in_words(void **state) {
     struct errmsg why;
     assert_int_equal(parse(line, args, &why), ERR_LIMIT);
     mem_free(args);
+}
+
+static void times_are_understood(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t expected; /* -1: refused */
+    } cases[] = {
+        {"90s", 1000000 - 90},
+        {"10m", 1000000 - 600},
+        {"2h", 1000000 - 7200},
+        {"3d", 1000000 - 3 * 86400},
+        {"1w", 1000000 - 7 * 86400},
+        {"1970-01-12T13:46:40Z", 1000000},
+        {"1970-01-12T13:46Z", 1000000 - 40},
+        {"1970-01-12Z", 11 * 86400},
+        {"", -1},
+        {"10", -1},
+        {"m", -1},
+        {"-3d", -1},
+        {"10mm", -1},
+        {"yesterday", -1},
+        {"1970-01-12T13:46:40+1", -1},
+        {"9999999999w", -1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int64_t at = 7;
+        struct errmsg why = {0};
+        int error = since_parse(cases[i].text, 1000000, &at, &why);
+        assert_int_equal(error, cases[i].expected < 0 ? ERR_INVALID : OK);
+        assert_int_equal(at, cases[i].expected < 0 ? 7 : cases[i].expected);
+        assert_true(error == OK || strstr(why.text, "--since") != NULL);
+    }
+}
+
+static void rates_are_differences(void **state) {
+    (void)state;
+    json_t *before = json_loads(
+        "{\"at_ns\":1000000000,\"luns\":[{\"pool\":\"a\",\"name\":\"vm\",\"reads\":10,\"writes\":5,"
+        "\"read_bytes\":4096,\"write_bytes\":0,\"operations\":15,\"latency_ns\":500,\"queue\":9},"
+        "{\"pool\":\"a\",\"name\":\"anew\",\"reads\":100,\"operations\":100,\"latency_ns\":9}]}",
+        0, NULL);
+    json_t *now = json_loads(
+        "{\"at_ns\":3000000000,\"luns\":[{\"pool\":\"a\",\"name\":\"vm\",\"reads\":30,\"writes\":5,"
+        "\"read_bytes\":8192,\"write_bytes\":0,\"operations\":35,\"latency_ns\":40000500,"
+        "\"queue\":3},{\"pool\":\"a\",\"name\":\"anew\",\"reads\":1,\"operations\":1},"
+        "{\"pool\":\"b\",\"name\":\"vm\",\"reads\":7,\"operations\":7,\"queue\":1}],"
+        "\"pools\":[{\"name\":\"a\"},{\"name\":\"b\"}]}",
+        0, NULL);
+    assert_non_null(before);
+    assert_non_null(now);
+    json_t *rates = rates_between(before, now, NULL);
+    const json_t *luns = json_object_get(rates, "luns"), *vm = json_array_get(luns, 0);
+    assert_int_equal(json_array_size(luns), 3);
+    assert_int_equal(json_array_size(json_object_get(rates, "pools")), 2);
+    assert_float_equal(json_real_value(json_object_get(rates, "seconds")), 2, 1e-9);
+    assert_float_equal(json_real_value(json_object_get(vm, "reads_per_s")), 10, 1e-9);
+    assert_float_equal(json_real_value(json_object_get(vm, "writes_per_s")), 0, 1e-9);
+    assert_float_equal(json_real_value(json_object_get(vm, "read_bytes_per_s")), 2048, 1e-9);
+    assert_float_equal(json_real_value(json_object_get(vm, "latency_ms")), 2, 1e-9);
+    assert_int_equal(json_integer_value(json_object_get(vm, "queue")), 3);
+    for (size_t i = 1; i < 3; i++) { /* counted anew; new */
+        const json_t *other = json_array_get(luns, i);
+        assert_float_equal(json_real_value(json_object_get(other, "reads_per_s")), 0, 1e-9);
+        assert_true(json_is_null(json_object_get(other, "latency_ms")));
+    }
+    json_decref(rates);
+    rates = rates_between(before, now, "b");
+    assert_int_equal(json_array_size(json_object_get(rates, "luns")), 1);
+    assert_int_equal(json_array_size(json_object_get(rates, "pools")), 1);
+    json_decref(rates);
+    json_decref(before);
+    json_decref(now);
 }
 
 static void names_are_split(void **state) {
@@ -298,6 +373,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_understood),
         cmocka_unit_test(wrong_lines_are_refused_in_words),
+        cmocka_unit_test(times_are_understood),
+        cmocka_unit_test(rates_are_differences),
         cmocka_unit_test(names_are_split),
         cmocka_unit_test(paths_become_absolute),
         cmocka_unit_test(loss_wants_a_yes),

@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: MPL-2.0
 /* The management plane: validation, routes, settings, records; and a whole service over the engine
  * in memory (tests/fake), asked through its socket. */
-#include "unit.h"
+#include "control_world.h"
 
-#include <curl/curl.h>
 #include <errno.h>
-#include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/mem.h"
-#include "cmd/client.h"
 #include "control/answer.h"
-#include "control/api.h"
-#include "control/config.h"
-#include "control/log.h"
 #include "control/lun.h"
 #include "control/routes.h"
-#include "control/serve.h"
-#include "fake_engine.h"
 
 /* ---- answers ---- */
 
@@ -326,26 +312,6 @@ static void wrong_settings_name_line_and_key(void **state) {
     mem_free(config);
 }
 
-/* ---- the log ---- */
-
-static void the_last_lines_are_kept(void **state) {
-    (void)state;
-    for (int i = 0; i < LOG_KEPT_MAX + 7; i++) {
-        log_line("line %d\t%s", i, i == LOG_KEPT_MAX + 6 ? "the last" : "");
-    }
-    json_t *events = log_events();
-    assert_int_equal(json_array_size(events), LOG_KEPT_MAX);
-    const json_t *first = json_array_get(events, 0),
-                 *last = json_array_get(events, LOG_KEPT_MAX - 1);
-    assert_string_equal(json_string_value(json_object_get(first, "text")), "line 7?");
-    assert_string_equal(json_string_value(json_object_get(last, "text")), "line 506?the last");
-    assert_int_equal(json_integer_value(json_object_get(last, "number")) -
-                         json_integer_value(json_object_get(first, "number")),
-                     LOG_KEPT_MAX - 1);
-    assert_int_equal(strlen(json_string_value(json_object_get(last, "time"))), 24);
-    json_decref(events);
-}
-
 /* ---- LUN records ---- */
 
 static void lun_records_survive_and_refuse(void **state) {
@@ -397,120 +363,6 @@ static void lun_records_survive_and_refuse(void **state) {
 }
 
 /* ---- a whole service ---- */
-
-struct world {
-    char folder[64], socket[96], file[6][96];
-    struct config *config;
-    struct serve *serve;
-    struct args *args;
-};
-
-static void world_start(struct world *world) {
-    struct errmsg why = {0};
-    int error = serve_start(world->config, &world->serve, &why);
-    for (int i = 0; error == OK && i < 500 && !serve_is_settled(world->serve); i++) {
-        (void)usleep(10000);
-    }
-    if (error == OK) {
-        error = serve_listen(world->serve, &why);
-    }
-    if (error != OK) {
-        print_error("%s\n", why.text);
-    }
-    assert_int_equal(error, OK);
-}
-
-static int world_setup(void **state) {
-    struct world *world = MEM_NEW(struct world);
-    (void)snprintf(world->folder, sizeof(world->folder), "/tmp/holdfast-control.XXXXXX");
-    assert_non_null(mkdtemp(world->folder));
-    (void)snprintf(world->socket, sizeof(world->socket), "%s/run/socket", world->folder);
-    for (int i = 0; i < 6; i++) {
-        (void)snprintf(world->file[i], sizeof(world->file[i]), "%s/d%d", world->folder, i);
-    }
-    memset(&fake_engine_faults, 0, sizeof(fake_engine_faults));
-    world->config = MEM_NEW(struct config);
-    config_init(world->config);
-    char state_dir[96];
-    (void)snprintf(state_dir, sizeof(state_dir), "%s/state", world->folder);
-    assert_int_equal(mkdir(state_dir, 0700), 0);
-    assert_int_equal(config_set(world->config, "socket", world->socket, NULL), OK);
-    assert_int_equal(config_set(world->config, "state-dir", state_dir, NULL), OK);
-    assert_int_equal(config_set(world->config, "search", world->folder, NULL), OK);
-    assert_int_equal(config_set(world->config, "listen", "127.0.0.1:0", NULL), OK);
-    config_finish(world->config);
-    world->args = MEM_NEW(struct args);
-    world->args->given[OPT_SOCKET] = true;
-    world->args->text[OPT_SOCKET] = world->socket;
-    *state = world;
-    world_start(world);
-    return 0;
-}
-
-static int world_teardown(void **state) {
-    struct world *world = *state;
-    struct errmsg why = {0};
-    char command[128];
-    if (world->serve != NULL) {
-        assert_int_equal(serve_stop(world->serve, 8, &why), OK);
-    }
-    assert_int_not_equal(access(world->socket, F_OK), 0);
-    fake_engine_forget();
-    (void)snprintf(command, sizeof(command), "rm -rf '%s'", world->folder);
-    assert_int_equal(system(command), 0);
-    mem_free(world->config);
-    mem_free(world->args);
-    mem_free(world);
-    return 0;
-}
-
-/* Over the socket, as the verbs do. */
-static int call(struct world *world, const char *method, const char *path, const char *body,
-                json_t **ret_answer, struct errmsg *ret_why) {
-    json_t *object = body == NULL ? NULL : json_loads(body, 0, NULL);
-    memset(ret_why, 0, sizeof(*ret_why));
-    return client_call(world->args, method, path, object, ret_answer, ret_why);
-}
-
-static void expect(struct world *world, int error, const char *method, const char *path,
-                   const char *body, const char *text) {
-    json_t *answer = NULL;
-    struct errmsg why;
-    int result = call(world, method, path, body, &answer, &why);
-    char *dump = answer == NULL ? NULL : json_dumps(answer, JSON_COMPACT);
-    if (result != error || strstr(error == OK ? dump : why.text, text) == NULL) {
-        fail_msg("%s %s: %s, not %s: %s", method, path, error_name(result), error_name(error),
-                 dump != NULL ? dump : why.text);
-    }
-    free(dump);
-    json_decref(answer);
-}
-
-/* Whether the LUN is served, whatever its record says. */
-static bool serves(struct world *world, const char *lun) {
-    json_t *answer = NULL, *entry;
-    struct errmsg why;
-    size_t index;
-    bool served = false;
-    if (call(world, "GET", "/v1/luns", NULL, &answer, &why) == OK) {
-        json_array_foreach(json_object_get(answer, "luns"), index, entry) {
-            served |= strcmp(json_string_value(json_object_get(entry, "name")), lun) == 0 &&
-                      json_is_true(json_object_get(entry, "served"));
-        }
-    }
-    json_decref(answer);
-    return served;
-}
-
-static void make_pool(struct world *world) {
-    char body[1024];
-    (void)snprintf(body, sizeof(body),
-                   "{\"name\":\"tank\",\"files\":[\"%s\",\"%s\",\"%s\",\"%s\",\"%s\",\"%s\"],"
-                   "\"file_size_bytes\":1073741824}",
-                   world->file[0], world->file[1], world->file[2], world->file[3], world->file[4],
-                   world->file[5]);
-    expect(world, OK, "POST", "/v1/pools", body, "\"health\":\"ok\"");
-}
 
 static void pools_volumes_and_luns(void **state) {
     struct world *world = *state;
@@ -664,7 +516,7 @@ static void access_lists_and_chap(void **state) {
     expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
            "\"open\":false,\"access\":[]");
     expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
-    expect(world, OK, "GET", "/v1/events", NULL, "pool tank: served, 1 LUN");
+    expect(world, OK, "GET", "/v1/events", NULL, "\"text\":\"served, 1 LUN\"");
     fill_the_list(world, "/v1/pools/tank/luns/shut/map");
 }
 
@@ -890,8 +742,6 @@ static void a_hung_engine_does_not_keep_the_service(void **state) {
     assert_int_equal(unlink(world->socket), -1); /* it was not left behind */
 }
 
-#define SERVICE_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_status_and_a_body),
@@ -903,7 +753,6 @@ int main(void) {
         cmocka_unit_test(the_manual_knows_every_route),
         cmocka_unit_test(settings_are_read),
         cmocka_unit_test(wrong_settings_name_line_and_key),
-        cmocka_unit_test(the_last_lines_are_kept),
         cmocka_unit_test(lun_records_survive_and_refuse),
         cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),
