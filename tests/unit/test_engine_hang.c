@@ -248,6 +248,7 @@ static void read_late(void *arg) {
     fiber_sleep_until(env_now_ns(w->env) + 30 * NS_PER_S);
     read_block(w, block, again);
     assert_memory_equal(again, data, sizeof(data));
+    must(engine_close(w->engine, false, env_now_ns(w->env) + 60 * NS_PER_S, &e), &e);
     w->done = true;
 }
 
