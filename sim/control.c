@@ -190,12 +190,23 @@ static void judge_create(struct world *w, struct control *c) {
     volume_gone(w, v);
 }
 
+/* A disk that owes an answer keeps chunks from returning. */
+static bool disk_is_late(struct world *w) {
+    bool late = false;
+    engine_status(w->engine, &w->status);
+    for (uint32_t m = 0; m < w->status.disk_count; m++) {
+        late |= w->status.disks[m].counters.late_changes > 0;
+    }
+    return late;
+}
+
 static void judge_other(struct world *w, struct control *c) {
     struct world_volume *v = c->volume;
     struct world_record *r = &w->records[c->record];
     /* A larger thick volume may not fit; deletions must always work (lessons: "Space"). */
     bool space = c->result == ERR_NO_SPACE &&
                  ((c->kind == CONTROL_VOLUME_RESIZE && v->thick) ||
+                  (c->kind == CONTROL_CHECKPOINT && disk_is_late(w)) ||
                   (c->kind == CONTROL_CONFIG_SET && workload_space_need(w) > 0.8));
     if (c->result != OK && !space) {
         world_fail(w, "%s %s: %s: %s", kind_names[c->kind], v == NULL ? "" : v->name,

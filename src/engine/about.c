@@ -5,8 +5,8 @@
  * number in decimal; it goes with the volume.
  *
  * Query: the tree and the overlay are looked up window by window into a bit set, of which runs are
- * made. A window that a checkpoint's end overtook is looked up again. One request looks at so many
- * windows at most: what lies behind them is left for the next. */
+ * made. One request looks at so many windows at most: what lies behind them is left for the next.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "engine/private.h"
 
-enum { WINDOW_BLOCKS = 16384, WINDOWS_MAX = 128, LOOKUPS_MAX = 1000 };
+enum { WINDOW_BLOCKS = 16384, WINDOWS_MAX = 128 };
 
 _Static_assert((int)VOLUME_RECORD_BYTES_MAX <= (int)CONFIG_BLOB_MAX, "one is stored as the other");
 
@@ -99,18 +99,6 @@ static bool runs_add(struct runs *runs, uint64_t bytes, bool mapped) {
     return true;
 }
 
-static int query_window(struct volume *v, uint64_t first, uint64_t count, uint64_t *bits) {
-    int err = ERR_AGAIN;
-    for (int attempt = 0; err == ERR_AGAIN && attempt < LOOKUPS_MAX; attempt++) {
-        if (attempt > 0) {
-            fiber_yield();
-        }
-        memset(bits, 0, WINDOW_BLOCKS / 8);
-        err = read_mapped(v, first, count, bits);
-    }
-    return err == ERR_AGAIN ? ERR_BUSY : err;
-}
-
 int about_query(struct engine *e, struct volume *v, struct volume_request *q) {
     if (q->iov_count != 1 || q->iov[0].iov_len < sizeof(struct volume_run)) {
         return ERR_INVALID;
@@ -125,7 +113,7 @@ int about_query(struct engine *e, struct volume *v, struct volume_request *q) {
     for (int windows = 0; at < end && room && err == OK && windows < WINDOWS_MAX; windows++) {
         uint64_t first = at / BLOCK_BYTES;
         uint64_t count = MIN(div_round_up(end, BLOCK_BYTES) - first, (uint64_t)WINDOW_BLOCKS);
-        err = query_window(v, first, count, bits);
+        err = read_mapped(v, first, count, bits);
         for (uint64_t i = 0; i < count && room && err == OK; i++) {
             uint64_t block_end = MIN((first + i + 1) * BLOCK_BYTES, end);
             room = runs_add(&runs, block_end - at, (bits[i / 64] >> (i % 64) & 1) != 0);

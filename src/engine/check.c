@@ -173,7 +173,7 @@ static void check_row_blocks(struct check *c, struct map_run *const *runs, uint3
             }
             struct row_check check = {.vba = vba, .crc = row_header_crcs(h)[index]};
             uint64_t before = e->row_counters.checksum_errors;
-            int err = row_read(&e->table, &place, 1, &check, buf, 0, &e->row_counters, NULL);
+            int err = row_read(&e->table, &place, 1, &check, &buf, 0, &e->row_counters, NULL);
             c->r.blocks_read++;
             if (err != OK) {
                 found(c, false, "segment %u: block %016" PRIx64 " is lost (%s)",

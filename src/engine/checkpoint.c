@@ -296,7 +296,7 @@ static bool segment_is_drained(const struct engine *e, const struct segment *s) 
 }
 
 /* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
- * after a later checkpoint. */
+ * before or after a later checkpoint. */
 static void release_segments(struct engine *e) {
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
@@ -442,6 +442,7 @@ bool checkpoint_is_due(const struct engine *e) {
  * one of them has come, a disk has gone, or some time has passed. Only when the log fills up it is
  * tried in any case: the reckoning is for the worst. */
 static bool postpone(struct engine *e) {
+    release_segments(e); /* those that waited for a late disk, or a reader */
     if (space_holds_checkpoint(e) || log_ring_used_pct(e->log) >= RING_FORCES_PCT) {
         e->postponed = false;
         e->postponed_pause_ns = 0;

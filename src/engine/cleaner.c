@@ -213,7 +213,7 @@ static int survivors_read(struct engine *e, const struct map_run *run, const str
         while (i + n < s->count && s->place[i + n].index == s->place[i].index + n) {
             n++;
         }
-        int err = row_read(&e->table, &s->place[i], n, &s->check[i], s->data,
+        int err = row_read(&e->table, &s->place[i], n, &s->check[i], &s->data,
                            (size_t)i * BLOCK_BYTES, &e->row_counters, NULL);
         if (err != OK) {
             return err;

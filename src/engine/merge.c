@@ -68,7 +68,7 @@ static bool node_is_cached(struct tree_store *store, const struct tree_ptr_phys 
 /* A node that its own columns did not give, from redundancy: the checksums of its single blocks are
  * in the row's header. */
 static int node_rescue(struct engine *e, const struct tree_ptr_phys *ptr, uint32_t blocks,
-                       struct buf *buf) {
+                       struct buf **buf) {
     struct row_place place;
     struct row_check checks[4];
     struct buf *header = NULL;
@@ -95,7 +95,7 @@ static int node_rescue(struct engine *e, const struct tree_ptr_phys *ptr, uint32
     }
     s->pins--;
     buf_unref(header);
-    if (err == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc) {
+    if (err == OK && crc32c_seeded(ptr->address, (*buf)->data, (*buf)->bytes) != ptr->crc) {
         err = ERR_CHECKSUM;
     }
     return err;
@@ -125,7 +125,9 @@ static int node_read(struct tree_store *store, const struct tree_ptr_phys *ptr,
     }
     if (err == ERR_IO ||
         (err == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc)) {
-        err = node_rescue(e, ptr, blocks, buf);
+        buf_unref(buf); /* what is late may still come */
+        buf = buf_new(store->node_bytes);
+        err = node_rescue(e, ptr, blocks, &buf);
     }
     if (err != OK) {
         buf_unref(buf);

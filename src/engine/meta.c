@@ -160,7 +160,11 @@ int meta_read_direct(struct engine *e, const struct direct_phys *direct, struct 
             e->row_counters.checksum_errors++;
             error = ERR_CHECKSUM;
         }
-        bad_copies |= error != OK ? 1u << i : 0;
+        if (error != OK) {
+            bad_copies |= 1u << i;
+            buf_unref(buf); /* what is late may still come */
+            buf = buf_new(direct->length_bytes);
+        }
     }
     for (int i = 0; i < DIRECT_COPIES && error == OK && !e->pool->read_only; i++) {
         if ((bad_copies >> i) & 1) { /* put right what was read wrongly */
@@ -250,7 +254,11 @@ static int map_node_read(struct tree_store *store, const struct tree_ptr_phys *p
             e->row_counters.checksum_errors++;
             error = ERR_CHECKSUM;
         }
-        bad |= error != OK ? 1u << c : 0;
+        if (error != OK) {
+            bad |= 1u << c;
+            buf_unref(buf); /* what is late may still come */
+            buf = buf_new(store->node_bytes);
+        }
     }
     for (uint32_t c = 0; c < shape_columns(s->shape) && error == OK && !e->pool->read_only; c++) {
         struct disk *disk = segment_column_disk(&e->table, s, c);

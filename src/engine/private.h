@@ -424,8 +424,8 @@ void about_forget(struct engine *e, uint64_t volume_id); /* the volume has been 
 HF_MUST_CHECK int read_blocks(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                               void *ret_data, uint64_t *ret_bad_block);
 HF_MUST_CHECK int read_request(struct engine *e, struct volume *v, struct volume_request *request);
-/* Sets the bits of blocks that have content; bits[] is of at least `count` zeroed bits. Parks.
- * ERR_AGAIN: a checkpoint committed another tree meanwhile. */
+/* Sets the bits of blocks that have content, clears those of others. What a checkpoint's end
+ * overtook is looked up again. Parks. */
 HF_MUST_CHECK int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *bits);
 /* How many blocks of the range have no content of their own (only near a full pool). Parks. */
 HF_MUST_CHECK int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count,

@@ -171,7 +171,7 @@ static void piece_read(struct read_batch *r, uint32_t first, uint32_t count) {
         checks[i] = r->b[first + i].check;
     }
     uint8_t *to = r->data == NULL ? NULL : r->data + (size_t)first * BLOCK_BYTES;
-    int err = row_read_copy(&e->table, &r->b[first].place, count, checks, buf, 0, to,
+    int err = row_read_copy(&e->table, &r->b[first].place, count, checks, &buf, 0, to,
                             &e->row_counters, &bad);
     if (err != OK) {
         if (r->error == OK || first + bad < r->bad) {
@@ -363,7 +363,7 @@ static int count_visit(void *ctx, uint64_t key, const void *value) {
     return OK;
 }
 
-int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapped) {
+static int read_mapped_once(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapped) {
     uint64_t *ctx[2] = {mapped, &block};
     struct tree_root_phys root = v->tree.root;
     int err = tree_range(&v->tree, block, count, count_visit, ctx);
@@ -389,6 +389,18 @@ int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapp
      * the frozen layer's place. */
     bool moved = memcmp(&root, &v->tree.root, sizeof(root)) != 0;
     return err == ERR_NOT_FOUND || moved ? ERR_AGAIN : err;
+}
+
+int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapped) {
+    int err = ERR_AGAIN;
+    for (int attempt = 0; err == ERR_AGAIN && attempt < LOOKUPS_MAX; attempt++) {
+        if (attempt > 0) {
+            fiber_yield();
+        }
+        memset(mapped, 0, div_round_up(count, 64) * sizeof(*mapped));
+        err = read_mapped_once(v, block, count, mapped);
+    }
+    return err == ERR_AGAIN ? ERR_IO : err; /* a node that never was */
 }
 
 int read_count_unmapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *ret_unmapped) {

@@ -149,10 +149,13 @@ static uint32_t content_slice(const struct content *from, uint64_t at, uint64_t 
     return used;
 }
 
-/* Admits a piece of a write, unless that was done for `all` of it. */
+/* Admits a piece of a write, unless that was done for `all` of it. Nobody waits for room and holds
+ * some: the head of the queue of writers would wait for it to become facts, for ever. */
 static int admit_piece(struct engine *e, struct volume *v, uint64_t block, uint32_t count,
                        struct charge *all, struct charge *ret_charge) {
     if (all->bytes < (uint64_t)count * BLOCK_BYTES) {
+        space_release(e, v, all, false);
+        *all = (struct charge){0};
         return space_admit(e, v, block, count, ret_charge);
     }
     *ret_charge = (struct charge){.blocks = MIN(all->blocks, (uint64_t)count),
@@ -426,6 +429,7 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
     if (err == ERR_NO_SPACE) { /* or a disk was lost, and nowhere else is a chunk to spare */
         *ret_done = 0;
         err = OK;
+        charge_keep(&charge, 0, all); /* inline it needs that, too */
     }
     space_release(e, v, &charge, false);
     row_free(row);
@@ -709,7 +713,7 @@ static int request_validate(const struct volume *v, const struct volume_request 
                : ERR_INVALID;
 }
 
-/* Part of its metadata is lost: see merge.c. */
+/* Part of its metadata is lost: see merge.c. What a front end keeps beside it is not. */
 static int volume_fault(const struct volume *v, enum volume_op op) {
     bool changes = !ops[op].changes_nothing && op != VOLUME_FLUSH;
     uint32_t flags = VOLUME_FLAG_BROKEN | (changes ? VOLUME_FLAG_DAMAGED : 0);

@@ -310,7 +310,7 @@ static int admit_wait(struct engine *e, struct volume *v, uint64_t block, struct
             idle_checkpoints += settled;
             err = wait_for_checkpoint(e);
         }
-        if (err != OK && err != ERR_AGAIN) { /* again: a checkpoint committed meanwhile */
+        if (err != OK) {
             return err;
         }
     }

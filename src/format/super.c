@@ -209,8 +209,7 @@ int super_decode(const void *bytes, size_t room_bytes, const struct uuid *disk, 
     if (error != OK) {
         return error;
     }
-    if (s->header.version != SUPER_VERSION ||
-        (s->features_incompat & ~(uint64_t)SUPER_INCOMPAT_KNOWN) != 0) {
+    if (s->header.version != SUPER_VERSION || s->features_incompat != SUPER_INCOMPAT_KNOWN) {
         return ERR_UNSUPPORTED;
     }
     if (s->header.length_bytes != sizeof(*s) || super_validate(s) != OK) {

@@ -103,7 +103,7 @@ _Static_assert(sizeof(struct roots_phys) == 472, "on disk");
 
 /* One bit of features_incompat for each revision of the format that this program reads. Until the
  * format is declared stable a change takes the next bit and forgets the one before. */
-enum { SUPER_INCOMPAT_KNOWN = 1, SUPER_RO_COMPAT_KNOWN = 0 };
+enum { SUPER_INCOMPAT_KNOWN = 2, SUPER_RO_COMPAT_KNOWN = 0 };
 
 enum { SUPER_FLAG_EXPORTED = 1, SUPER_FLAG_CLEAN = 2 /* log empty: nothing to replay */ };
 

@@ -146,6 +146,9 @@ void log_quiesce(struct log *log) {
     while (log != NULL && (log->close_queued || log->settling || log->live_rows > 0)) {
         fiber_sleep_until(env_now_ns(log->pool->env) + NS_PER_MS);
     }
+    if (log != NULL) { /* it may still be armed for a row that has closed since */
+        env_timer_cancel(log->pool->env, &log->hurry);
+    }
 }
 
 void log_free(struct log *log) {
@@ -153,7 +156,6 @@ void log_free(struct log *log) {
         return;
     }
     ASSERT(list_is_empty(&log->open) && log->live_rows == 0 && !log->close_queued);
-    env_timer_cancel(log->pool->env, &log->hurry);
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
         while (!list_is_empty(&log->rings[m].slots)) {
             ring_pop(&log->rings[m]);
@@ -392,6 +394,7 @@ static void log_close_row(struct log *log) {
             if (log->no_room != OK) {
                 entries_fail(&log->open, log->no_room);
                 log->open_bytes = 0;
+                log->open_hurried = 0;
                 return;
             }
             log->options.want_checkpoint(log->options.owner);

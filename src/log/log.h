@@ -89,7 +89,7 @@ struct log_options {
 struct log *log_new(const struct log_options *options);
 /* Parks until rows under way have ended (committed or failed). Fiber. */
 void log_quiesce(struct log *log);
-void log_free(struct log *log); /* nothing may be under way: log_quiesce() first */
+void log_free(struct log *log); /* log_quiesce() first; the pool may be gone by now */
 
 /* Largest data_bytes of an entry with a header of `header_bytes`. */
 uint32_t log_data_max(const struct log *log, uint32_t header_bytes);

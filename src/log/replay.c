@@ -88,10 +88,17 @@ static void scan_add(struct scan *scan, const struct log_row_phys *h, uint32_t m
     scan->replay->promised_lsn = MAX(scan->replay->promised_lsn, h->acknowledged);
 }
 
-static int scan_read(const struct ring_scan *rs, uint32_t at, uint32_t blocks, struct buf *buf) {
-    return disk_read(rs->scan->replay->pool->disks[rs->member],
-                     (RING_START + (uint64_t)at) * BLOCK_BYTES, (uint64_t)blocks * BLOCK_BYTES, buf,
-                     0);
+/* A buffer that could not be read into is replaced: what is late may still come. */
+static int scan_read(const struct ring_scan *rs, uint32_t at, uint32_t blocks, struct buf **buf) {
+    int err = disk_read(rs->scan->replay->pool->disks[rs->member],
+                        (RING_START + (uint64_t)at) * BLOCK_BYTES, (uint64_t)blocks * BLOCK_BYTES,
+                        *buf, 0);
+    if (err != OK) {
+        size_t bytes = (*buf)->bytes;
+        buf_unref(*buf);
+        *buf = buf_new(bytes);
+    }
+    return err;
 }
 
 /* Reads a ring front to back in pieces that overlap by the largest row, and finds rows by walking
@@ -107,15 +114,15 @@ static void ring_scan_fiber(void *arg) {
     uint64_t last_lsn = 0;
     for (uint32_t at = 0; at < ring;) {
         uint32_t blocks = MIN(piece, ring - at);
-        int err = scan_read(rs, at, blocks, buf);
+        int err = scan_read(rs, at, blocks, &buf);
         if (err != OK) { /* block by block, and row by row, around the bad place */
             blocks = 1;
-            err = scan_read(rs, at, blocks, buf);
+            err = scan_read(rs, at, blocks, &buf);
             const struct log_row_phys *h = (const struct log_row_phys *)(const void *)buf->data;
             if (err == OK && is_row_head(scan->replay, h) && h->blocks <= piece &&
                 at + h->blocks <= ring && h->blocks > 1) {
                 uint32_t row_blocks = h->blocks;
-                err = scan_read(rs, at, row_blocks, buf);
+                err = scan_read(rs, at, row_blocks, &buf);
                 blocks = err == OK ? row_blocks : 1;
             }
         }

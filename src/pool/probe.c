@@ -176,8 +176,9 @@ static void read_slots(struct probe *p, struct buf *buf) {
                       text);
         } else if (p->slots[slot] == COPY_UNSUPPORTED) {
             errmsg_set(&p->problem, ERR_UNSUPPORTED,
-                       "%s (disk %" PRIu32 " of pool %s) was written by a newer holdfast, in a "
-                       "format this one does not read; use that version",
+                       "%s (disk %" PRIu32 " of pool %s) was written by a newer holdfast, or "
+                       "one of before the format was stable, in a format this one does not read; "
+                       "use that version",
                        p->path, p->label.member, p->label.pool_name);
         }
     }

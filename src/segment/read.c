@@ -131,9 +131,14 @@ static bool rescue_from_copy(struct rescue *r, uint32_t copy, struct row_counter
     uint32_t column = copy * ((uint32_t)r->s->shape.data + r->s->shape.parity) + r->column;
     struct disk *disk = segment_column_disk(r->table, r->s, column);
     size_t at = (size_t)r->column * BLOCK_BYTES;
-    if (disk == NULL ||
-        disk_read(disk, segment_column_block(r->table, r->s, column, r->block) * BLOCK_BYTES,
+    if (disk == NULL) {
+        return false;
+    }
+    if (disk_read(disk, segment_column_block(r->table, r->s, column, r->block) * BLOCK_BYTES,
                   BLOCK_BYTES, r->scratch, at) != OK) {
+        size_t bytes = r->scratch->bytes;
+        buf_unref(r->scratch); /* it may still come */
+        r->scratch = buf_new(bytes);
         return false;
     }
     if (!block_verifies(r->scratch->data + at, r->check)) {
@@ -231,17 +236,29 @@ static void row_read_direct(struct segment_table *table, const struct row_place 
     }
 }
 
+/* What was given up may still come, at any time, into the buffer that it was to come into: that one
+ * is left alone from now on. */
+static void leave_if_late(struct buf **buf, const bool *unreadable, uint32_t count) {
+    if (memchr(unreadable, true, count) != NULL) {
+        struct buf *fresh = buf_new((*buf)->bytes);
+        memcpy(fresh->data, (*buf)->data, fresh->bytes);
+        buf_unref(*buf);
+        *buf = fresh;
+    }
+}
+
 int row_read_copy(struct segment_table *table, const struct row_place *place, uint32_t count,
-                  const struct row_check *checks, struct buf *buf, size_t buf_offset,
+                  const struct row_check *checks, struct buf **buf, size_t buf_offset,
                   void *ret_data, struct row_counters *counters, uint32_t *ret_bad) {
     bool unreadable[ROW_DATA_MAX] = {false};
     ASSERT_LE(count, ROW_DATA_MAX);
     ASSERT_LE(place->index + count, place->height * place->segment->shape.data);
     int error = OK;
     place->segment->pins++;
-    row_read_direct(table, place, place->index, count, buf, buf_offset, unreadable);
+    row_read_direct(table, place, place->index, count, *buf, buf_offset, unreadable);
+    leave_if_late(buf, unreadable, count);
     for (uint32_t i = 0; i < count; i++) {
-        void *block = buf->data + buf_offset + (size_t)i * BLOCK_BYTES;
+        void *block = (*buf)->data + buf_offset + (size_t)i * BLOCK_BYTES;
         void *to = ret_data == NULL ? NULL : (uint8_t *)ret_data + (size_t)i * BLOCK_BYTES;
         if (!unreadable[i] && block_verifies_copied(block, &checks[i], to, count >= AWAY_BLOCKS)) {
             continue;
@@ -274,7 +291,7 @@ int row_read_copy(struct segment_table *table, const struct row_place *place, ui
 }
 
 int row_read(struct segment_table *table, const struct row_place *place, uint32_t count,
-             const struct row_check *checks, struct buf *buf, size_t buf_offset,
+             const struct row_check *checks, struct buf **buf, size_t buf_offset,
              struct row_counters *counters, uint32_t *ret_bad) {
     return row_read_copy(table, place, count, checks, buf, buf_offset, NULL, counters, ret_bad);
 }

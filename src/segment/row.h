@@ -123,19 +123,21 @@ struct row_check {
 /* Reads `count` blocks from `place` on into buf, verifies each, computes what cannot be read from
  * the other columns, and rewrites what was bad in place. On an error *ret_bad (may be NULL) is the
  * first block that could not be had: ERR_DATA_LOSS, ERR_CHECKSUM, ERR_IO. Fiber; pins the segment.
- */
+ * If a read was given up *buf becomes another buffer with the same content: what is late may still
+ * come, into the old one. */
 HF_MUST_CHECK int row_read(struct segment_table *table, const struct row_place *place,
-                           uint32_t count, const struct row_check *checks, struct buf *buf,
+                           uint32_t count, const struct row_check *checks, struct buf **buf,
                            size_t buf_offset, struct row_counters *counters, uint32_t *ret_bad);
 /* The same; unless ret_data is NULL each block that verifies is copied there, too, in the same pass
  * over memory. */
 HF_MUST_CHECK int row_read_copy(struct segment_table *table, const struct row_place *place,
-                                uint32_t count, const struct row_check *checks, struct buf *buf,
+                                uint32_t count, const struct row_check *checks, struct buf **buf,
                                 size_t buf_offset, void *ret_data, struct row_counters *counters,
                                 uint32_t *ret_bad);
 
 /* The same without looking at what comes: for readers who have a checksum of the whole. ERR_IO: a
- * block could not be read from its own column; nothing is looked for elsewhere. Fiber. */
+ * block could not be read from its own column; nothing is looked for elsewhere, and the buffer is
+ * not to be used again. Fiber. */
 HF_MUST_CHECK int row_read_unverified(struct segment_table *table, const struct row_place *place,
                                       uint32_t count, struct buf *buf, size_t buf_offset);
 

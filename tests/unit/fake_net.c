@@ -87,6 +87,9 @@ static void run_read(struct net_stream *stream) {
         const struct iovec *iov = &stream->read.iov[i];
         size_t bytes = MIN(iov->iov_len, stream->in_bytes - taken);
         bytes = MIN(bytes, room - taken);
+        if (bytes == 0) {
+            break;
+        }
         memcpy(iov->iov_base, stream->in + taken, bytes);
         taken += bytes;
     }

@@ -445,6 +445,15 @@ static void chap_records_survive_and_refuse(void **state) {
     assert_false(chap_name_is_valid("a/b") || chap_name_is_valid("") || chap_name_is_valid("a b"));
 }
 
+static void fill_the_list(struct world *world, const char *path) {
+    char body[128];
+    for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
+        (void)snprintf(body, sizeof(body), "{\"address\":\"192.0.2.%d\"}", i);
+        expect(world, i < LUN_RULES_MAX ? OK : ERR_LIMIT, "POST", path, body,
+               i < LUN_RULES_MAX ? "access" : "stand for many");
+    }
+}
+
 static void access_lists_and_chap(void **state) {
     struct world *world = *state;
     const char *luns = "/v1/pools/tank/luns", *chap = "/v1/pools/tank/chap";
@@ -506,14 +515,9 @@ static void access_lists_and_chap(void **state) {
            "{\"name\":\"other\",\"size_bytes\":1048576}", "other");
     expect(world, OK, "POST", luns, "{\"volume\":\"other\",\"name\":\"shut\",\"closed\":true}",
            "\"open\":false,\"access\":[]");
+    expect(world, OK, "GET", "/v1/sessions", NULL, "\"sessions\":[]");
     expect(world, OK, "GET", "/v1/events", NULL, "\"text\":\"served, 1 LUN\"");
-    const char *path = "/v1/pools/tank/luns/shut/map";
-    char body[128];
-    for (int i = 0; i < LUN_RULES_MAX + 1; i++) {
-        (void)snprintf(body, sizeof(body), "{\"address\":\"192.0.2.%d\"}", i);
-        expect(world, i < LUN_RULES_MAX ? OK : ERR_LIMIT, "POST", path, body,
-               i < LUN_RULES_MAX ? "access" : "stand for many");
-    }
+    fill_the_list(world, "/v1/pools/tank/luns/shut/map");
 }
 
 static void configurations_have_secrets_only_when_asked(void **state) {

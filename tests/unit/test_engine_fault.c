@@ -249,7 +249,19 @@ static uint64_t damage(struct world *w) {
     return block;
 }
 
+/* What front ends need to serve it at all, if only for reading. */
+static void keeps_records(struct world *w) {
+    uint8_t record[512] = {7}, have[512];
+    struct volume_door *door = engine_door(w->engine);
+    assert_int_equal(volume_run(door, w->hurt, VOLUME_KEEP, 0, sizeof(record), record), OK);
+    assert_int_equal(volume_run(door, w->hurt, VOLUME_RECALL, 0, sizeof(have), have), OK);
+    assert_memory_equal(have, record, sizeof(have));
+    struct volume_space space;
+    assert_int_equal(volume_ask(door, w->hurt, VOLUME_SPACE, 0, 0, &space, sizeof(space)), OK);
+}
+
 static void refuses_changes(struct world *w) {
+    keeps_records(w);
     assert_int_equal(write(w, w->hurt, 1, 3), ERR_DATA_LOSS);
     assert_int_equal(run(w, w->hurt, VOLUME_UNMAP, 1, 1, NULL), ERR_DATA_LOSS);
     assert_int_equal(run(w, w->hurt, VOLUME_WRITE_ZEROES, 1, 1, NULL), ERR_DATA_LOSS);

@@ -285,8 +285,7 @@ static void foreign_and_absent_disks_are_named(void **state) {
     end(&f);
 }
 
-static void an_unknown_feature_is_refused(void **state) {
-    (void)state;
+static void features_are_refused(uint64_t features) {
     struct fixture f;
     begin(&f, 2);
     uint64_t blocks = RIG_DISK_BYTES / 4096;
@@ -294,7 +293,7 @@ static void an_unknown_feature_is_refused(void **state) {
         uint64_t at = layout_super_block(slot, blocks);
         struct super_phys *s = MEM_NEW(struct super_phys);
         memcpy(s, f.rig.world.media[0].bytes + at * 4096, sizeof(*s));
-        s->features_incompat |= 1ull << 40;
+        s->features_incompat = features;
         s->member_count = 9999; /* its meaning may have changed: not looked at */
         super_seal(s, &s->members[0].disk, at);
         memcpy(f.rig.world.media[0].bytes + at * 4096, s, sizeof(*s));
@@ -304,6 +303,13 @@ static void an_unknown_feature_is_refused(void **state) {
     assert_int_equal(run(&c, do_open), ERR_UNSUPPORTED);
     assert_says(&c, "d0 (disk 0 of pool tank) was written by a newer holdfast");
     end(&f);
+}
+
+static void an_unknown_feature_is_refused(void **state) {
+    (void)state;
+    features_are_refused(SUPER_INCOMPAT_KNOWN | 1ull << 40);
+    features_are_refused(SUPER_INCOMPAT_KNOWN >> 1); /* the revision before */
+    features_are_refused(0);
 }
 
 static void an_old_image_of_a_disk_is_stale(void **state) {

@@ -272,6 +272,107 @@ static void life_without_room(void *arg) {
     finish(w);
 }
 
+/* What has become free is held back (by a late disk, say) while the checkpoint after that finds no
+ * room: it is no reason to wait any more when it no longer is. */
+static void life_with_chunks_held_back(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    begin(w);
+    struct segment_table *table = &w->engine->table;
+    must(engine_volume_delete(w->engine, "other", &e), &e);
+    for (uint64_t b = 0; b < BLOCKS; b++) {
+        unmap_block(w, b);
+    }
+    for (uint32_t i = 0; i < table->slot_count; i++) {
+        if (table->slots[i] != NULL) {
+            table->slots[i]->pins++;
+        }
+    }
+    assert_int_equal(engine_checkpoint(w->engine), OK);
+    assert_int_equal(engine_checkpoint(w->engine), OK);
+    assert_false(list_is_empty(&table->freeing));
+    assert_int_equal(write_block(w, 3), OK);
+    for (uint32_t d = 0; d < DISKS; d++) {
+        (void)ballast_take(w, d, 0);
+    }
+    assert_int_equal(engine_checkpoint(w->engine), ERR_NO_SPACE);
+    for (uint32_t i = 0; i < table->slot_count; i++) {
+        if (table->slots[i] != NULL && table->slots[i]->pins > 0) {
+            table->slots[i]->pins--;
+        }
+    }
+    LIST_FOR_EACH(link, &table->freeing) {
+        CONTAINER_OF(link, struct segment, freeing_link)->pins--;
+    }
+    assert_int_equal(engine_checkpoint(w->engine), OK);
+    assert_int_equal(write_block(w, 3), OK);
+    verify(w);
+    finish(w);
+}
+
+/* ---- many long writes at the end of space ---- */
+
+enum { WRITERS = 6, LONG_BLOCKS = 300 };
+
+struct writer {
+    struct world *w;
+    uint64_t block;
+    int result;
+};
+
+static void long_writer(void *arg) {
+    struct writer *writer = arg;
+    uint8_t *data = mem_alloc(LONG_BLOCKS * 4096);
+    int err = OK;
+    for (; err == OK; writer->block += LONG_BLOCKS) {
+        memset(data, 1, LONG_BLOCKS * 4096);
+        err = volume_run(engine_door(writer->w->engine), writer->w->other, VOLUME_WRITE,
+                         writer->block * 4096, LONG_BLOCKS * 4096, data);
+    }
+    mem_free(data);
+    writer->result = err;
+}
+
+/* Each is told that there is no space, and none waits for what another one holds. */
+static void life_of_long_writers(void *arg) {
+    struct world *w = arg;
+    struct errmsg e = {0};
+    struct writer writers[WRITERS] = {0};
+    begin(w);
+    struct volume_options v = {.name = "large", .size_bytes = 256 << 20, .profile = w->profile};
+    must(engine_volume_create(w->engine, &v, &w->other, &e), &e);
+    for (uint32_t i = 0; i < WRITERS; i++) {
+        writers[i] = (struct writer){.w = w, .block = i * (65536ull / WRITERS)};
+        fiber_start(w->env, long_writer, &writers[i]);
+    }
+    fiber_sleep_until(env_now_ns(w->env) + 600 * NS_PER_S);
+    for (uint32_t i = 0; i < WRITERS; i++) {
+        assert_int_equal(writers[i].result, ERR_NO_SPACE);
+    }
+    verify(w);
+    finish(w);
+}
+
+/* A tree that refers to a node which the map knows nothing of is an error, not a wait. */
+static void life_with_a_strange_tree(void *arg) {
+    struct world *w = arg;
+    begin(w);
+    w->engine->limit_share = space_used_share(w->engine, true);
+    LIST_FOR_EACH(link, &w->engine->volumes) {
+        struct volume *v = CONTAINER_OF(link, struct volume, link);
+        if (v->phys.id == w->id) {
+            struct tree_ptr_phys *root = &v->tree.root.level[0].root;
+            root->address ^= 1ull << 60;
+            assert_int_equal(write_block(w, 1), ERR_IO);
+            root->address ^= 1ull << 60;
+        }
+    }
+    space_recount(w->engine);
+    assert_int_equal(write_block(w, 1), OK);
+    verify(w);
+    finish(w);
+}
+
 static bool is_done(void *ctx) {
     return ((struct world *)ctx)->done;
 }
@@ -309,11 +410,31 @@ static void a_checkpoint_without_room_is_postponed(void **state) {
     live(PROFILE_RAID5, life_without_room);
 }
 
+static void a_postponed_checkpoint_takes_what_returns(void **state) {
+    (void)state;
+    live(PROFILE_RAID5, life_with_chunks_held_back);
+}
+
+static void a_node_that_never_was_is_an_error(void **state) {
+    (void)state;
+    live(PROFILE_RAID1, life_with_a_strange_tree);
+}
+
+static void long_writes_do_not_wait_for_each_other(void **state) {
+    (void)state;
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        live((enum profile)p, life_of_long_writers);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_never_less_dense),
         cmocka_unit_test(a_loss_when_full_writes_degraded),
         cmocka_unit_test(a_checkpoint_without_room_is_postponed),
+        cmocka_unit_test(a_postponed_checkpoint_takes_what_returns),
+        cmocka_unit_test(a_node_that_never_was_is_an_error),
+        cmocka_unit_test(long_writes_do_not_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

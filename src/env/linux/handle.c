@@ -179,25 +179,17 @@ static bool direct_is_refused(int fd, uint64_t bytes) {
 }
 
 /* The descriptor, or -errno. */
-static int open_descriptor(const char *path, int flags) {
-    int fd = open(path, flags | O_DIRECT);
-    if (fd >= 0 && !ask_patiently(direct_is_refused, fd, 0)) {
-        return fd;
-    }
-    if (fd < 0 && errno != EINVAL) {
-        return -errno;
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    fd = open(path, flags);
-    return fd >= 0 ? fd : -errno;
-}
-
 static int open_and_claim(const char *path, const struct env_disk_options *options, bool is_block) {
     int flags = (options->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY;
-    int fd = open_descriptor(path, flags | (options->exclusive && is_block ? O_EXCL : 0));
-    if (fd >= 0 && options->exclusive && !is_block && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    flags |= options->exclusive && is_block ? O_EXCL : 0;
+    int fd = open(path, flags | O_DIRECT);
+    if (fd < 0 && errno == EINVAL) {
+        fd = open(path, flags);
+    }
+    if (fd < 0) {
+        return -errno;
+    }
+    if (options->exclusive && !is_block && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int errnum = errno;
         (void)close(fd);
         return -errnum;
@@ -277,6 +269,13 @@ static int open_inside(struct fd_handle *h, const struct env_disk_options *optio
         return open_error(h->path, -fd, reterr);
     }
     h->fd = fd;
+    /* Asked when the disk is ours, and once: of one that hangs and is busy, each attempt would have
+     * to be waited for. */
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && (flags & O_DIRECT) != 0 && ask_patiently(direct_is_refused, fd, 0) &&
+        fcntl(fd, F_SETFL, flags & ~O_DIRECT) != 0) {
+        return open_error(h->path, errno, reterr);
+    }
     if (fstat(fd, &st) != 0) {
         return open_error(h->path, errno, reterr);
     }
