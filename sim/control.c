@@ -190,9 +190,10 @@ static void judge_create(struct world *w, struct control *c) {
     volume_gone(w, v);
 }
 
-/* A disk that owes an answer keeps chunks from returning. */
-static bool disk_is_late(struct world *w) {
-    bool late = false;
+/* A checkpoint without room is put off: in a pool that was full when it lost a disk, or while a
+ * disk that owes an answer keeps chunks from returning. */
+static bool checkpoint_may_wait(struct world *w) {
+    bool late = w->missing != 0 && workload_space_need(w) > 0.8;
     engine_status(w->engine, &w->status);
     for (uint32_t m = 0; m < w->status.disk_count; m++) {
         late |= w->status.disks[m].counters.late_changes > 0;
@@ -206,7 +207,7 @@ static void judge_other(struct world *w, struct control *c) {
     /* A larger thick volume may not fit; deletions must always work (lessons: "Space"). */
     bool space = c->result == ERR_NO_SPACE &&
                  ((c->kind == CONTROL_VOLUME_RESIZE && v->thick) ||
-                  (c->kind == CONTROL_CHECKPOINT && disk_is_late(w)) ||
+                  (c->kind == CONTROL_CHECKPOINT && checkpoint_may_wait(w)) ||
                   (c->kind == CONTROL_CONFIG_SET && workload_space_need(w) > 0.8));
     if (c->result != OK && !space) {
         world_fail(w, "%s %s: %s: %s", kind_names[c->kind], v == NULL ? "" : v->name,
@@ -251,11 +252,6 @@ void control_poll(struct world *w) {
         break; /* judged by who asked */
     case CONTROL_VOLUME_CREATE:
         judge_create(w, c);
-        break;
-    case CONTROL_CHECKPOINT:
-        if (c->result != OK) {
-            world_fail(w, "checkpoint: %s", error_name(c->result));
-        }
         break;
     default:
         judge_other(w, c);

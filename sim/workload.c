@@ -25,20 +25,18 @@ static const uint64_t ANSWER_NS = 60 * NS_PER_S;
 
 /* ---- space ---- */
 
-static uint64_t chunks_of(struct world *w, uint32_t disk) {
+static uint64_t chunks_of(struct world *w, uint32_t lost, uint32_t disk) {
     uint64_t blocks = sim_disk_size_bytes(w->disks[disk]) / BLOCK_BYTES;
-    return ((w->missing | faults_bad(w)) >> disk & 1) != 0
-               ? 0
-               : layout_chunk_count(&w->geometry, blocks);
+    return (lost >> disk & 1) != 0 ? 0 : layout_chunk_count(&w->geometry, blocks);
 }
 
-/* Segments of `columns` columns that the disks in sync could hold. */
-static uint64_t usable_segments(struct world *w, uint32_t columns) {
+/* Segments of `columns` columns that the disks which are not lost could hold. */
+static uint64_t usable_segments(struct world *w, uint32_t lost, uint32_t columns) {
     uint64_t low = 0, high = 1 << 20;
     while (low < high) {
         uint64_t middle = (low + high + 1) / 2, sum = 0;
         for (uint32_t i = 0; i < w->disk_count; i++) {
-            sum += MIN(chunks_of(w, i), middle);
+            sum += MIN(chunks_of(w, lost, i), middle);
         }
         if (sum >= middle * columns) {
             low = middle;
@@ -63,12 +61,12 @@ static uint64_t meta_kept(const struct world *w, uint32_t in_sync) {
 
 /* What a pool may keep for itself: an eighth, or, if more, three chunks for each column of each
  * profile in use (written to, being cleaned, cold), its metadata, and room for what is dirty. */
-static double space_reserve(struct world *w) {
+static double space_reserve(struct world *w, uint32_t lost) {
     bool in_use[PROFILE_COUNT] = {[PROFILE_RAID1] = true, [PROFILE_RAID1_3] = true};
-    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | faults_bad(w));
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(lost);
     uint64_t chunks = 0, kept = meta_kept(w, in_sync), widest = 1;
     for (uint32_t i = 0; i < w->disk_count; i++) {
-        chunks += chunks_of(w, i);
+        chunks += chunks_of(w, lost, i);
     }
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         in_use[w->volumes[i].profile] |= w->volumes[i].state != VOL_NONE;
@@ -101,9 +99,9 @@ static double data_part(const struct world *w, struct shape shape) {
 }
 
 /* Relative to what may be sold: 1 is when the pool must be full. */
-static double space_need_now(struct world *w) {
-    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | faults_bad(w));
-    double need = 0, sold = 1 - space_reserve(w);
+static double space_need_of(struct world *w, uint32_t lost) {
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(lost);
+    double need = 0, sold = 1 - space_reserve(w, lost);
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         struct world_volume *v = &w->volumes[i];
         if (v->state == VOL_NONE) {
@@ -112,7 +110,7 @@ static double space_need_now(struct world *w) {
         struct shape shape = profile_shape(v->profile, MAX(1u, in_sync));
         uint64_t blocks =
             v->thick ? MAX(v->size_bytes, v->resize_bytes) / BLOCK_BYTES : v->oracle.used_blocks;
-        uint64_t segments = usable_segments(w, shape_columns(shape));
+        uint64_t segments = usable_segments(w, lost, shape_columns(shape));
         double usable =
             (double)(segments * shape.data * w->geometry.chunk_blocks) * data_part(w, shape);
         need += usable == 0 ? 1 : (double)blocks / usable;
@@ -120,12 +118,11 @@ static double space_need_now(struct world *w) {
     return sold <= 0.05 ? 10 : need / sold;
 }
 
+/* A disk that is bad may or may not have been shut out yet. Either can need more: the fewer disks,
+ * the less room, but also the narrower the segments. */
 double workload_space_need_without(struct world *w, uint32_t disks) {
-    uint32_t missing = w->missing;
-    w->missing |= disks;
-    double need = space_need_now(w);
-    w->missing = missing;
-    return need;
+    double shut_out = space_need_of(w, faults_bad(w) | disks);
+    return MAX(space_need_of(w, w->missing | disks), shut_out);
 }
 
 double workload_space_need(struct world *w) {
@@ -135,7 +132,7 @@ double workload_space_need(struct world *w) {
         w->space_peak[w->space_slot % SPACE_PEAKS] = 0;
     }
     double *now = &w->space_peak[slot % SPACE_PEAKS];
-    double need = space_need_now(w);
+    double need = workload_space_need_without(w, 0);
     *now = MAX(*now, need);
     for (uint32_t i = 0; i < SPACE_PEAKS; i++) {
         need = MAX(need, w->space_peak[i]);
