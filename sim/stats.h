@@ -59,7 +59,7 @@
     X(out_of_space, 1, "requests that found no space")                                             \
     X(out_of_space_left, 1, "writes that found space again after a deletion or unmap")             \
     X(lost_when_full, 1, "disks expelled from pools that had no space to do without")              \
-    X(degraded_segments, 1, "segments written degraded, for want of room elsewhere")               \
+    X(degraded_segments, 0, "segments written degraded, for want of room elsewhere")               \
     X(reconstructions, 1, "blocks reconstructed")                                                  \
     X(reconstructions_one_lost, 1, "… in rows with one column lost")                               \
     X(reconstructions_two_lost, 1, "… in rows with two columns lost")                              \
