@@ -142,7 +142,7 @@ void space_recount(struct engine *e) {
         e->share[p] = usable == 0 ? 0 : SHARE_ONE / usable + 1;
     }
     keep_recount(e);
-    uint64_t reserved = reserved_chunks(e);
+    uint64_t reserved = SABOTAGE(reserve_sold) ? 0 : reserved_chunks(e);
     uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 1;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
     e->limit_share = SHARE_ONE / 100 * (100 - percent);
