@@ -179,7 +179,8 @@ static void judge_create(struct world *w, struct control *c) {
         world_count(w, STAT_volumes_created, 1);
         return;
     }
-    bool degraded = v->created_bad != 0;
+    faults_poll(w); /* a disk may just have been given up */
+    bool degraded = (v->created_bad | faults_bad(w)) != 0;
     bool space = c->result == ERR_NO_SPACE && (v->thick || degraded || workload_space_need(w) > 0);
     if (!space && !degraded) {
         world_fail(w, "volume create %s (%s, %" PRIu64 " bytes%s): %s: %s", v->name,
