@@ -241,3 +241,46 @@ int client_wanted_pools(const struct args *args, json_t **ret_names, struct errm
     *ret_names = names;
     return OK;
 }
+
+static int collect(const struct args *args, const struct client_listing *listing, json_t *all,
+                   struct errmsg *reterr) {
+    json_t *names, *name, *answer;
+    size_t index;
+    int error = client_wanted_pools(args, &names, reterr);
+    if (error != OK) {
+        return error;
+    }
+    json_array_foreach(names, index, name) {
+        char path[128];
+        (void)snprintf(path, sizeof(path), "/v1/pools/%s/%s", json_string_value(name),
+                       listing->path);
+        error = client_call(args, "GET", path, NULL, &answer, reterr);
+        if (error != OK) {
+            break;
+        }
+        (void)json_array_extend(all, json_object_get(answer, listing->key));
+        json_decref(answer);
+    }
+    json_decref(names);
+    return error;
+}
+
+int client_list(const struct args *args, const struct client_listing *listing,
+                struct errmsg *reterr) {
+    json_t *all = json_array(), *one;
+    size_t index;
+    int error = collect(args, listing, all, reterr);
+    if (error == OK && args->given[OPT_JSON]) {
+        json_t *object = json_pack("{s:O}", listing->key, all);
+        client_print_json(object);
+        json_decref(object);
+    } else if (error == OK) {
+        struct table *table = listing->new_table();
+        json_array_foreach(all, index, one) {
+            listing->add(table, one);
+        }
+        table_print(table, listing->nothing);
+    }
+    json_decref(all);
+    return error;
+}

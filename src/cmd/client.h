@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "cmd/table.h"
 #include "cmd/verbs.h"
 
 /* Sends one request and waits for its answer, however long that takes. `body` may be NULL; it is
@@ -32,6 +33,18 @@ json_t *client_paths(const struct args *args, enum option_id id);
 const char *client_text_of(const json_t *object, const char *key);
 /* Of a DELETE; the answer is freed. OK. */
 int client_print_deleted(const struct args *args, json_t *answer, const char *what);
+
+/* What a verb lists of each pool: "/v1/pools/POOL/PATH" answers with an array named `key`. */
+struct client_listing {
+    const char *path, *key;
+    struct table *(*new_table)(void);
+    void (*add)(struct table *table, const json_t *one);
+    const char *nothing; /* said where there is none */
+};
+
+/* Lists it for the pool given as the first operand, or for all. */
+HF_MUST_CHECK int client_list(const struct args *args, const struct client_listing *listing,
+                              struct errmsg *reterr);
 
 /* Names of the pools asked for: the one given as the first operand, or all. The caller's to
  * json_decref. */

@@ -338,37 +338,10 @@ int cmd_chap_set(const struct args *args, struct errmsg *reterr) {
 }
 
 int cmd_chap_list(const struct args *args, struct errmsg *reterr) {
-    json_t *names, *name, *all = json_array(), *answer, *user;
-    size_t index, k;
-    int error = client_wanted_pools(args, &names, reterr);
-    if (error != OK) {
-        json_decref(all);
-        return error;
-    }
-    json_array_foreach(names, index, name) {
-        char path[128];
-        (void)snprintf(path, sizeof(path), "/v1/pools/%s/chap", json_string_value(name));
-        error = client_call(args, "GET", path, NULL, &answer, reterr);
-        if (error != OK) {
-            break;
-        }
-        (void)json_array_extend(all, json_object_get(answer, "users"));
-        json_decref(answer);
-    }
-    json_decref(names);
-    if (error == OK && args->given[OPT_JSON]) {
-        json_t *object = json_pack("{s:O}", "users", all);
-        client_print_json(object);
-        json_decref(object);
-    } else if (error == OK) {
-        struct table *table = user_table();
-        json_array_foreach(all, k, user) {
-            add_user(table, user);
-        }
-        table_print(table, "no CHAP users (holdfast chap set POOL/USER makes one)");
-    }
-    json_decref(all);
-    return error;
+    static const struct client_listing listing = {
+        "chap", "users", user_table, add_user,
+        "no CHAP users (holdfast chap set POOL/USER makes one)"};
+    return client_list(args, &listing, reterr);
 }
 
 int cmd_chap_delete(const struct args *args, struct errmsg *reterr) {

@@ -83,37 +83,10 @@ int cmd_volume_create(const struct args *args, struct errmsg *reterr) {
 }
 
 int cmd_volume_list(const struct args *args, struct errmsg *reterr) {
-    json_t *names, *name, *all = json_array(), *answer, *volume;
-    size_t index, k;
-    int error = client_wanted_pools(args, &names, reterr);
-    if (error != OK) {
-        json_decref(all);
-        return error;
-    }
-    json_array_foreach(names, index, name) {
-        char path[128];
-        (void)snprintf(path, sizeof(path), "/v1/pools/%s/volumes", json_string_value(name));
-        error = client_call(args, "GET", path, NULL, &answer, reterr);
-        if (error != OK) {
-            break;
-        }
-        (void)json_array_extend(all, json_object_get(answer, "volumes"));
-        json_decref(answer);
-    }
-    json_decref(names);
-    if (error == OK && args->given[OPT_JSON]) {
-        json_t *object = json_pack("{s:O}", "volumes", all);
-        client_print_json(object);
-        json_decref(object);
-    } else if (error == OK) {
-        struct table *table = volume_table();
-        json_array_foreach(all, k, volume) {
-            add_volume(table, volume);
-        }
-        table_print(table, "no volumes (holdfast volume create POOL/VOLUME --size SIZE makes one)");
-    }
-    json_decref(all);
-    return error;
+    static const struct client_listing listing = {
+        "volumes", "volumes", volume_table, add_volume,
+        "no volumes (holdfast volume create POOL/VOLUME --size SIZE makes one)"};
+    return client_list(args, &listing, reterr);
 }
 
 int cmd_volume_resize(const struct args *args, struct errmsg *reterr) {
