@@ -117,6 +117,12 @@ static void start(struct slot *slot);
 static void finished(struct iscsi_context *iscsi, int status, void *data, void *private_data) {
     struct scsi_task *task = data;
     struct slot *slot = private_data;
+    if (status == SCSI_STATUS_CHECK_CONDITION && task->sense.key == SCSI_SENSE_UNIT_ATTENTION) {
+        scsi_free_scsi_task(task); /* something is told, such as a pool that fills up: once more */
+        in_flight--;
+        start(slot);
+        return;
+    }
     if (status != SCSI_STATUS_GOOD) {
         die("%s: a command failed with status %#x: %s", slot->session->url->target, status,
             iscsi_get_error(iscsi));
