@@ -37,17 +37,21 @@ static void describe_access(const json_t *lun, char *ret_text, size_t text_bytes
     }
 }
 
+static void join_texts(const json_t *texts, char *ret_text, size_t text_bytes) {
+    json_t *text;
+    size_t index;
+    json_array_foreach(texts, index, text) {
+        size_t used = strlen(ret_text);
+        (void)snprintf(ret_text + used, text_bytes - used, "%s%s", index > 0 ? " " : "",
+                       json_string_value(text));
+    }
+}
+
 static void add_lun(struct table *table, const json_t *lun) {
     char name[160], portals[256] = "", access[4096];
-    json_t *portal;
-    size_t index;
     (void)snprintf(name, sizeof(name), "%s/%s", client_text_of(lun, "pool"),
                    client_text_of(lun, "name"));
-    json_array_foreach(json_object_get(lun, "portals"), index, portal) {
-        size_t used = strlen(portals);
-        (void)snprintf(portals + used, sizeof(portals) - used, "%s%s", index > 0 ? " " : "",
-                       json_string_value(portal));
-    }
+    join_texts(json_object_get(lun, "portals"), portals, sizeof(portals));
     table_text(table, name);
     table_json_text(table, lun, "volume");
     table_json_size(table, lun, "size_bytes");
@@ -263,15 +267,9 @@ static struct table *user_table(void) {
 
 static void add_user(struct table *table, const json_t *user) {
     char name[200], luns[512] = "";
-    json_t *lun;
-    size_t index;
     (void)snprintf(name, sizeof(name), "%s/%s", client_text_of(user, "pool"),
                    client_text_of(user, "name"));
-    json_array_foreach(json_object_get(user, "luns"), index, lun) {
-        size_t used = strlen(luns);
-        (void)snprintf(luns + used, sizeof(luns) - used, "%s%s", index > 0 ? " " : "",
-                       json_string_value(lun));
-    }
+    join_texts(json_object_get(user, "luns"), luns, sizeof(luns));
     table_text(table, name);
     table_json_text(table, user, "mutual_name");
     table_text(table, luns);

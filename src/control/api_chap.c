@@ -50,22 +50,6 @@ int api_chap_list(struct serve *serve, const struct api_request *request, json_t
     return OK;
 }
 
-struct change {
-    const char *name;
-    const char *blob; /* NULL: delete */
-    struct errmsg *reterr;
-    int result;
-};
-
-static void change_on_loop(struct engine *engine, void *arg) {
-    struct change *change = arg;
-    change->result =
-        change->blob != NULL
-            ? engine_config_set(engine, CHAP_RECORD_KIND, change->name, change->blob,
-                                (uint32_t)strlen(change->blob), change->reterr)
-            : engine_config_delete(engine, CHAP_RECORD_KIND, change->name, change->reterr);
-}
-
 /* The users as recorded now are the users from now on. Inside a change. */
 static int put_in_force(struct serve *serve, struct served *served, struct errmsg *reterr) {
     struct served_view view;
@@ -148,11 +132,10 @@ static int set_user(struct serve *serve, struct served *served, const struct api
         return error;
     }
     char *blob = chap_record_encode(&record);
-    struct change change = {.name = record.name, .blob = blob, .reterr = reterr};
-    served_change(served, change_on_loop, &change);
+    error = served_record(served, CHAP_RECORD_KIND, record.name, blob, reterr);
     chap_text_free(blob);
     secret_wipe(&record, sizeof(record));
-    return change.result == OK ? put_in_force(serve, served, reterr) : change.result;
+    return error == OK ? put_in_force(serve, served, reterr) : error;
 }
 
 int api_chap_set(struct serve *serve, const struct api_request *request, json_t **ret_answer,
@@ -209,13 +192,11 @@ int api_chap_delete(struct serve *serve, const struct api_request *request, json
     if (served == NULL) {
         return ERR_NOT_FOUND;
     }
-    struct change change = {.name = request->name, .reterr = reterr};
     int error = served_change_begin(served, "delete a CHAP user", reterr);
     if (error == OK) {
         error = refuse_used(served, request->name, reterr);
         if (error == OK) {
-            served_change(served, change_on_loop, &change);
-            error = change.result;
+            error = served_record(served, CHAP_RECORD_KIND, request->name, NULL, reterr);
         }
         error = error == OK ? put_in_force(serve, served, reterr) : error;
         served_change_end(served);

@@ -138,22 +138,6 @@ static int complete_record(const struct api_request *request, const struct serve
     return check_user(snapshot, request->pool, &rule, reterr);
 }
 
-struct change {
-    const char *name;
-    const char *blob; /* NULL: delete */
-    struct errmsg *reterr;
-    int result;
-};
-
-static void change_on_loop(struct engine *engine, void *arg) {
-    struct change *change = arg;
-    change->result =
-        change->blob != NULL
-            ? engine_config_set(engine, LUN_RECORD_KIND, change->name, change->blob,
-                                (uint32_t)strlen(change->blob), change->reterr)
-            : engine_config_delete(engine, LUN_RECORD_KIND, change->name, change->reterr);
-}
-
 /* Serves first and records then: a record that cannot be served is never made. */
 static int create(struct serve *serve, struct served *served, const struct api_request *request,
                   struct lun_record *ret_record, struct errmsg *reterr) {
@@ -173,13 +157,12 @@ static int create(struct serve *serve, struct served *served, const struct api_r
         return error;
     }
     char *blob = lun_record_encode(ret_record);
-    struct change change = {.name = ret_record->name, .blob = blob, .reterr = reterr};
-    served_change(served, change_on_loop, &change);
+    error = served_record(served, LUN_RECORD_KIND, ret_record->name, blob, reterr);
     mem_free(blob);
-    if (change.result != OK) {
+    if (error != OK) {
         targets_remove(serve_targets(serve), request->pool, ret_record->name);
     }
-    return change.result;
+    return error;
 }
 
 int api_lun_create(struct serve *serve, const struct api_request *request, json_t **ret_answer,
@@ -239,12 +222,10 @@ int api_lun_delete(struct serve *serve, const struct api_request *request, json_
     if (served == NULL) {
         return ERR_NOT_FOUND;
     }
-    struct change change = {.name = request->name, .reterr = reterr};
     struct forget forget = {.volume_id = volume_of(served, request->name)};
     int error = served_change_begin(served, "delete a LUN", reterr);
     if (error == OK) {
-        served_change(served, change_on_loop, &change);
-        error = change.result;
+        error = served_record(served, LUN_RECORD_KIND, request->name, NULL, reterr);
         if (error == OK) {
             targets_remove(serve_targets(serve), request->pool, request->name);
             served_change(served, forget_on_loop, &forget);
@@ -359,13 +340,12 @@ static int change_access(struct serve *serve, struct served *served,
         return error;
     }
     char *blob = lun_record_encode(&after);
-    struct change change = {.name = after.name, .blob = blob, .reterr = reterr};
-    served_change(served, change_on_loop, &change);
+    error = served_record(served, LUN_RECORD_KIND, after.name, blob, reterr);
     mem_free(blob);
-    if (change.result != OK) {
+    if (error != OK) {
         (void)!targets_map(serve_targets(serve), request->pool, &before, NULL);
     }
-    return change.result;
+    return error;
 }
 
 static int answer_access(struct serve *serve, const struct api_request *request, bool map,

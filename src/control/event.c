@@ -25,6 +25,7 @@ enum {
     FILE_LINES_MAX = 2 * RINGS * EVENTS_KEPT,
     FILE_BYTES_MAX = 16 << 20, /* nothing of ours is larger */
     BATCH_MS = 200,
+    SAVE_MS = 1000,
 };
 
 static const struct {
@@ -62,11 +63,15 @@ static struct {
 
     /* of the file */
     bool open, closing, unsaved_said;
+    uint64_t hurry;         /* up to this number, at once */
+    pthread_cond_t written; /* CLOCK_REALTIME */
     char folder[CONFIG_VALUE_MAX];
     pthread_t writer;
     uint64_t saved; /* up to this number */
     uint64_t lines;
-} events = {.lock = PTHREAD_MUTEX_INITIALIZER, .noted = PTHREAD_COND_INITIALIZER};
+} events = {.lock = PTHREAD_MUTEX_INITIALIZER,
+            .noted = PTHREAD_COND_INITIALIZER,
+            .written = PTHREAD_COND_INITIALIZER};
 
 const char *event_severity_name(enum event_severity severity) {
     return severities[severity];
@@ -309,11 +314,16 @@ static bool save(const char *folder, const struct text *text, bool anew) {
     return good;
 }
 
+static struct timespec ms_from_now(int64_t ms) {
+    int64_t at_ns = wall_ns() + ms * (int64_t)NS_PER_MS;
+    return (struct timespec){.tv_sec = (time_t)(at_ns / (int64_t)NS_PER_S),
+                             .tv_nsec = (long)(at_ns % (int64_t)NS_PER_S)};
+}
+
 static void wait_batch(void) {
-    int64_t at_ns = wall_ns() + BATCH_MS * (int64_t)NS_PER_MS;
-    const struct timespec at = {.tv_sec = (time_t)(at_ns / (int64_t)NS_PER_S),
-                                .tv_nsec = (long)(at_ns % (int64_t)NS_PER_S)};
-    while (!events.closing && pthread_cond_timedwait(&events.noted, &events.lock, &at) == 0) {
+    const struct timespec at = ms_from_now(BATCH_MS);
+    while (!events.closing && events.saved >= events.hurry &&
+           pthread_cond_timedwait(&events.noted, &events.lock, &at) == 0) {
     }
 }
 
@@ -335,6 +345,7 @@ static void *writer_run(void *arg) {
         int errnum = errno;
         pthread_mutex_lock(&events.lock);
         events.lines = (anew ? 0 : events.lines) + text.lines;
+        pthread_cond_broadcast(&events.written);
         events.saved = text.last; /* tried once: what cannot be kept is in the log */
         mem_free(text.bytes);
         bool say = !good && !events.unsaved_said;
@@ -419,7 +430,7 @@ void event_open(const char *state_dir) {
     (void)snprintf(events.folder, sizeof(events.folder), "%s", state_dir);
     recall_all();
     bool crashed = was_running();
-    events.saved = events.last;
+    events.saved = events.hurry = events.last;
     events.open = true;
     events.closing = events.hushed = events.unsaved_said = false;
     int errnum = pthread_create(&events.writer, NULL, writer_run, NULL);
@@ -428,6 +439,17 @@ void event_open(const char *state_dir) {
     if (crashed) {
         event_note(EVENT_NOT_STOPPED, NULL, "the last run of the service ended without a stop");
     }
+}
+
+void event_save(void) {
+    pthread_mutex_lock(&events.lock);
+    const struct timespec at = ms_from_now(SAVE_MS);
+    uint64_t wanted = events.hurry = events.last;
+    pthread_cond_broadcast(&events.noted);
+    while (events.open && events.saved < wanted &&
+           pthread_cond_timedwait(&events.written, &events.lock, &at) == 0) {
+    }
+    pthread_mutex_unlock(&events.lock);
 }
 
 void event_hush(void) {

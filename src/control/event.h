@@ -107,6 +107,8 @@ uint64_t event_last(void);
 
 /* Takes over what earlier runs kept, and keeps from now on. Once until event_close(). */
 void event_open(const char *state_dir);
+/* Waits until what has been noted is written, at most a second: what a crash must not hide. */
+void event_save(void);
 /* Nobody waits in event_list() any more, until event_open(). */
 void event_hush(void);
 /* Writes out what is not yet written. Harmless when it is not open. */

@@ -452,6 +452,7 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
         return error;
     }
     event_note(EVENT_STARTED, NULL, "holdfast " HOLDFAST_VERSION " is starting");
+    event_save(); /* a run that is killed was there */
     warn_open_portals(config);
     start_pools(serve);
     *ret_serve = serve;

@@ -523,6 +523,26 @@ void served_change(struct served *served, void (*fn)(struct engine *engine, void
     fiber_call(served->loop.env, change_fiber, &change);
 }
 
+struct record_change {
+    const char *kind, *name, *text;
+    struct errmsg *reterr;
+    int result;
+};
+
+static void change_record(struct engine *engine, void *arg) {
+    struct record_change *c = arg;
+    c->result = c->text != NULL ? engine_config_set(engine, c->kind, c->name, c->text,
+                                                    (uint32_t)strlen(c->text), c->reterr)
+                                : engine_config_delete(engine, c->kind, c->name, c->reterr);
+}
+
+int served_record(struct served *served, const char *kind, const char *name, const char *text,
+                  struct errmsg *reterr) {
+    struct record_change change = {.kind = kind, .name = name, .text = text, .reterr = reterr};
+    served_change(served, change_record, &change);
+    return change.result;
+}
+
 static void door_of(struct engine *engine, void *arg) {
     *(struct volume_door **)arg = engine_door(engine);
 }

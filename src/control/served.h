@@ -94,6 +94,10 @@ void served_change_end(struct served *served);
 /* Inside a change: runs fn(engine, arg) as a fiber of the pool's loop. */
 void served_change(struct served *served, void (*fn)(struct engine *engine, void *arg), void *arg);
 struct volume_door *served_door(struct served *served); /* inside a change */
+/* Inside a change: sets a configuration record of the pool, or with `text` NULL deletes it. Durable
+ * when OK; the errors of engine_config_set() and engine_config_delete(). */
+HF_MUST_CHECK int served_record(struct served *served, const char *kind, const char *name,
+                                const char *text, struct errmsg *reterr);
 
 /* Ends service: engine_close() with a deadline, on the loop. An export happens inside a change;
  * otherwise (the end of the process) a change under way is waited for. ERR_TIMEOUT when the loop
