@@ -123,7 +123,8 @@ bool ring_has_completions(struct linux_env *l);
 
 /* ---- disk.c ---- */
 
-extern const struct env_ops linux_ops; /* loop.c */
+extern const struct env_ops linux_ops;     /* loop.c */
+extern const struct net_ops linux_net_ops; /* listener.c */
 
 int linux_disk_open(struct env *env, const char *path, const struct env_disk_options *options,
                     struct env_disk **ret_disk, struct errmsg *reterr);

@@ -186,6 +186,7 @@ const struct env_ops linux_ops = {
     .disk_info = linux_disk_info,
     .disk_submit = linux_disk_submit,
     .disk_probe = linux_disk_probe,
+    .net = &linux_net_ops,
 };
 
 /* ---- birth and death ---- */
