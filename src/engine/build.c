@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "codec/crc.h"
-#include "engine/private.h"
+#include "engine/mover.h"
 
 enum { WRITERS_MAX = 16, MOVES_MAX = 16 };
 
@@ -145,7 +145,7 @@ static void job_enter_into_map(struct engine *e, struct row_job *job, const stru
         for (int w = 0; w < 4; w++) {
             count += (uint32_t)__builtin_popcountll(job->moved[r].bits[w]);
         }
-        cleaner_note_move(e, job->moved[r].run, row->segment);
+        mover_note(e, job->moved[r].run, row->segment);
         map_move(&e->map, job->moved[r].run, job->moved[r].bits, row->segment, row->offset,
                  row->height, index);
         index += count;
@@ -177,6 +177,10 @@ static int job_write(struct engine *e, struct row_job *job) {
     }
     if (err == OK) {
         e->bytes_rows += row->buf->bytes * row->segment->shape.copies;
+        if (job->moved == NULL) {
+            *(job->run[0].kind == ROW_OWNER_NODE ? &e->node_blocks : &e->data_blocks) +=
+                job->blocks;
+        }
         job_enter_into_map(e, job, row);
     }
     row_free(row);
