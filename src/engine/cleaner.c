@@ -24,8 +24,7 @@
 
 #define AHEAD_SLICE_NS (4 * NS_PER_S)
 
-/* Chunks of each disk that admission asks for. */
-static uint32_t chunks_asked(const struct engine *e) {
+uint32_t cleaner_asks(const struct engine *e) {
     uint64_t chunk_bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
     return (uint32_t)(e->keep_segments + e->limits.dirty_bytes / chunk_bytes);
 }
@@ -64,7 +63,7 @@ struct need {
 /* On every disk, because a segment needs chunks on several. */
 static void reckon(const struct engine *e, bool ahead, struct need *ret) {
     uint32_t returning[POOL_DISKS_MAX];
-    uint64_t dead = count_dead(e, returning), asked = chunks_asked(e);
+    uint64_t dead = count_dead(e, returning), asked = cleaner_asks(e);
     uint64_t must = MAX(asked + PROFILE_COUNT, (uint64_t)e->ref_keep_free) * 3 / 2;
     *ret = (struct need){0};
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
@@ -120,7 +119,7 @@ bool cleaner_gains_ahead(struct engine *e) {
     for (int p = 0; p < PROFILE_COUNT && !gains; p++) {
         struct victims_wanted wanted = {
             .on = need.on, .chunks = need.chunks, .keep_free = e->meta_keep};
-        victims_choose_weak(e, (enum profile)p, chunks_asked(e), v);
+        victims_choose_weak(e, (enum profile)p, cleaner_asks(e), v);
         gains = v->count > 0;
         if (!gains && need.chunks > 0) {
             victims_choose(e, (enum profile)p, &wanted, v);
@@ -138,7 +137,7 @@ static int clean_weak(struct engine *e) {
     int err = OK;
     struct victims *v = MEM_NEW(struct victims);
     for (int p = 0; p < PROFILE_COUNT && err == OK && !e->short_of_space; p++) {
-        victims_choose_weak(e, (enum profile)p, chunks_asked(e), v);
+        victims_choose_weak(e, (enum profile)p, cleaner_asks(e), v);
         err = v->count > 0 ? mover_run(e, v->segment, v->count, &all) : OK;
     }
     mem_free(v);

@@ -151,6 +151,7 @@ struct build_block {
 struct row_job {
     struct list link;
     enum profile profile;
+    enum row_owner_kind kind;
     bool cold;
     uint32_t blocks, run_count;
     struct build_block block[ROW_DATA_MAX];
@@ -227,7 +228,7 @@ struct engine {
     uint64_t volume_id_issued; /* the last one given to a creation, applied or not */
     uint64_t vba_next;         /* of the next run; generation << 32 | counter */
 
-    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
+    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], nodes[PROFILE_COUNT], meta;
 
     /* requests */
     uint32_t running;     /* requests at work: others wait in the queue for one of them to end */
@@ -405,6 +406,7 @@ HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
 /* cleaner.c: in a checkpoint; `ahead`: more than is needed, for as long as nobody asks. */
 HF_MUST_CHECK int cleaner_run(struct engine *e, bool ahead);
+uint32_t cleaner_asks(const struct engine *e);   /* chunks of each disk that should be free */
 bool cleaner_is_idle(const struct engine *e);    /* nobody has asked for anything for a while */
 bool cleaner_is_curious(const struct engine *e); /* something changed since nothing was to gain */
 uint64_t cleaner_next_look_ns(const struct engine *e); /* when it might be idle */
