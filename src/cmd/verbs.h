@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-enum { ARGS_VALUES_MAX = 64, ARGS_OPERANDS_MAX = 2, VERB_OPTIONS_MAX = 12 };
+enum { ARGS_VALUES_MAX = 64, ARGS_OPERANDS_MAX = 2, VERB_OPTIONS_MAX = 20 };
 
 enum option_kind {
     OPTION_FLAG,   /* --thick */
@@ -83,7 +83,8 @@ typedef int verb_fn(const struct args *args, struct errmsg *reterr);
 struct verb {
     const char *noun; /* "pool"; NULL: a verb of one word */
     const char *name;
-    const char *operands[ARGS_OPERANDS_MAX]; /* "NAME", "[NAME]", "POOL/VOLUME" */
+    /* "NAME", "[NAME]", "POOL/VOLUME"; "TARGET…" takes all that follow. */
+    const char *operands[ARGS_OPERANDS_MAX];
     const char *summary;
     const char *detail;   /* more, for --help; NULL */
     const char *complete; /* of the first operand: "pools", "volumes", "luns"; NULL */
@@ -95,6 +96,8 @@ struct verb {
 struct args {
     const struct verb *verb;
     const char *operands[ARGS_OPERANDS_MAX]; /* NULL: not given */
+    uint32_t rest_count; /* of an operand that takes all: those after the first */
+    const char *rest[ARGS_VALUES_MAX];
     bool given[OPT_COUNT];
     const char *text[OPT_COUNT];
     uint64_t number[OPT_COUNT]; /* of sizes and numbers */
