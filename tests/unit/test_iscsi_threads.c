@@ -207,7 +207,8 @@ static uint32_t judge(struct host *h) {
         h->did.attentions += key == 6;
         h->did.cleared += asc == 0x2f00 || asc == 0x2903;
         h->did.preempted += asc == 0x2a05 || asc == 0x2a03;
-        if (key != 6) {
+        bool taken = h->number == 0 && asc == 0x2500; /* its access; the session ends, too */
+        if (key != 6 && !taken) {
             problem(h, "sense", key << 16 | asc);
         }
     } else if (status != SCSI_GOOD && status != SCSI_BUSY) {
@@ -239,10 +240,11 @@ static uint32_t answer_of(struct host *h, uint32_t itt) {
             continue;
         }
         uint32_t cleared = h->did.cleared, status = judge(h);
-        if (get_be32(h->bhs + AT_ITT) == itt) {
+        uint32_t of = get_be32(h->bhs + AT_ITT);
+        if (of == itt) {
             return status;
         }
-        if (h->did.cleared != cleared) {
+        if (h->did.cleared != cleared && serial_is_before(itt, of)) {
             h->did.dropped++;
             return SCSI_TASK_ABORTED;
         }
@@ -309,28 +311,12 @@ static void start_some(struct host *h) {
     }
 }
 
-/* Waits for what was asked behind all commands: those that have not been answered are dropped. */
-static void settle(struct host *h) {
-    uint8_t bhs[BHS_BYTES] = {OP_NOP_OUT | BHS_IMMEDIATE, BHS_FINAL};
-    put_be32(bhs + AT_ITT, h->itt++);
-    put_be32(bhs + AT_TTT, ISCSI_TAG_NONE);
-    put_be32(bhs + AT_CMDSN, h->cmd_sn);
-    send_pdu(h, bhs, NULL, 0);
-    while (receive(h) && bhs_opcode(h->bhs) != OP_NOP_IN) {
-        if (is_status(h->bhs)) {
-            (void)judge(h);
-        }
-    }
-}
-
 enum { ABORT_TASK = 1, ABORT_TASK_SET = 2, CLEAR_TASK_SET = 4, LUN_RESET = 5 };
 
-static void manage(struct host *h) {
-    static const uint8_t functions[] = {ABORT_TASK, ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET,
-                                        LUN_RESET};
-    uint8_t function = functions[rng_below(&h->rng, sizeof(functions))];
+/* A function about the unit, or the newest task; the answers that come before its own are looked
+ * at. */
+static void ask(struct host *h, uint8_t function) {
     uint8_t bhs[BHS_BYTES] = {OP_TASK_MANAGEMENT | BHS_IMMEDIATE, (uint8_t)(BHS_FINAL | function)};
-    start_some(h);
     put_be32(bhs + AT_ITT, h->itt++);
     put_be32(bhs + AT_REFERENCED_TASK, h->itt - 2);
     put_be32(bhs + AT_CMDSN, h->cmd_sn);
@@ -350,10 +336,18 @@ static void manage(struct host *h) {
     }
     h->did.aborts += function != LUN_RESET;
     h->did.resets += function == LUN_RESET;
-    if (function == ABORT_TASK) { /* the others are still to be answered */
-        write_and_check(h);
+}
+
+/* Nothing of the host is under way then but what was dropped. */
+static void manage(struct host *h) {
+    static const uint8_t functions[] = {ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET, LUN_RESET};
+    uint8_t function = functions[rng_below(&h->rng, sizeof(functions))];
+    start_some(h);
+    ask(h, function);
+    if (function == ABORT_TASK) {
+        ask(h, ABORT_TASK_SET);
     }
-    settle(h);
+    write_and_check(h);
 }
 
 enum { REGISTER = 0, RESERVE = 1, RELEASE = 2, CLEAR = 3, PREEMPT_AND_ABORT = 5, IGNORING = 6 };
@@ -495,7 +489,8 @@ static void set_up(struct world *w) {
     }
     memory_volume_init(&w->volume, w->disk.env, HOSTS * BLOCKS_EACH * BLOCK, 512);
     memory_volume_init(&w->other, w->disk.env, 1 << 20, 512);
-    w->volume.delay_ns = 300 * NS_PER_US; /* so that commands are under way when they are met */
+    w->volume.delay_ns = 200 * NS_PER_US; /* so that commands are under way when they are met */
+    w->volume.disorder = 12;
     fiber_call(w->loops[0].env, start_server, w);
     for (int i = 0; i < PORTALS; i++) {
         fiber_call(w->loops[i % LOOPS].env, add_portal, w);
