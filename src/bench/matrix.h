@@ -15,7 +15,7 @@ struct matrix_cell {
     double bound;  /* what disks and link allow for this span and depth; 0: not known */
     bool cache;    /* the published value is beyond what the disks do: it came from memory */
     bool better;   /* Holdfast's is better than the published one */
-    char why[160]; /* not better: why */
+    char why[224]; /* not better: why */
 };
 
 struct matrix_row {

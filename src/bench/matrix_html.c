@@ -76,7 +76,7 @@ static void number(FILE *out, double value, const char *classes, const char *tag
 }
 
 static void big_table(FILE *out, const struct matrix *matrix) {
-    (void)fputs("<h2>All cells</h2><div class=\"card wide\"><table><thead><tr><th></th>"
+    (void)fputs("<h2>All cells</h2><div class=\"card wide tight\"><table><thead><tr><th></th>"
                 "<th class=\"text\">Link</th>",
                 out);
     for (int test = 0; test < MODEL_CORNERS; test++) {
@@ -94,7 +94,7 @@ static void big_table(FILE *out, const struct matrix *matrix) {
         const struct matrix_row *row = &matrix->rows[i];
         char title[40];
         matrix_row_title(row, title, sizeof(title));
-        (void)fprintf(out, "<tr><td>%s</td><td class=\"text\">%s</td>", title, row->link.text);
+        (void)fprintf(out, "<tr><td>%s</td><td class=\"name\">%s</td>", title, row->link.text);
         for (int test = 0; test < MODEL_CORNERS; test++) {
             const struct matrix_cell *c = &row->cells[test];
             number(out, c->published, "first", c->cache ? "<span class=\"tag\">cache</span>" : "");
@@ -122,7 +122,7 @@ static void reasons(FILE *out, const struct matrix *matrix) {
                 continue;
             }
             matrix_row_title(&matrix->rows[i], title, sizeof(title));
-            (void)fprintf(out, "<tr><td>%s</td><td class=\"text\">%s</td>", title,
+            (void)fprintf(out, "<tr><td>%s</td><td class=\"name\">%s</td>", title,
                           model_test_text((enum model_test)test));
             number(out, c->holdfast, "", "");
             number(out, c->published, "", c->cache ? "<span class=\"tag\">cache</span>" : "");
@@ -143,11 +143,11 @@ static void price(FILE *out, const struct bench_document *document, enum model_t
 static void prices(FILE *out, const struct matrix *matrix) {
     (void)fputs("<h2>The prices of writing nothing in place</h2><div class=\"card wide\"><table>"
                 "<thead><tr><th>MB/s</th><th class=\"first\" colspan=\"3\">512 KiB sequential read"
-                "</th><th class=\"first\" colspan=\"3\">512 KiB sequential write</th></tr><tr>"
+                "</th><th class=\"first\" colspan=\"4\">512 KiB sequential write</th></tr><tr>"
                 "<th></th><th class=\"first c0\">fresh</th><th class=\"c0\">overwritten at random"
                 "</th><th class=\"c1\">classic, overwritten</th><th class=\"first c0\">fresh</th>"
-                "<th class=\"c0\">into an aged pool</th><th class=\"c1\">classic, aged</th></tr>"
-                "</thead><tbody>",
+                "<th class=\"c0\">into an aged pool</th><th class=\"c1\">classic, aged</th>"
+                "<th>factor, aged</th></tr></thead><tbody>",
                 out);
     for (uint32_t i = 0; i < matrix->row_count; i++) {
         const struct matrix_row *row = &matrix->rows[i];
@@ -160,6 +160,9 @@ static void prices(FILE *out, const struct matrix *matrix) {
         price(out, row->holdfast, MODEL_SEQ_WRITE_512K, "first");
         price(out, row->holdfast, MODEL_WRITE_AGED, "");
         price(out, row->classic, MODEL_WRITE_AGED, "");
+        const struct bench_result *aged =
+            row->holdfast == NULL ? NULL : model_result(row->holdfast, MODEL_WRITE_AGED);
+        (void)fprintf(out, "<td>%" PRIu32 "</td>", aged == NULL ? 0 : aged->factor);
         (void)fputs("</tr>", out);
     }
     (void)fputs("</tbody></table></div>", out);
@@ -182,7 +185,6 @@ void matrix_html(FILE *out, const struct matrix *matrix) {
                                        : first->classic != NULL ? first->classic
                                                                 : first->bare;
     const struct bench_result *corner = any_result(matrix, MODEL_RAND_READ_4K);
-    const struct bench_result *aged = any_result(matrix, MODEL_WRITE_AGED);
     char span[32], memory[32];
     size_format(any->settings.span_bytes, span, sizeof(span));
     size_format(any->machine.memory_bytes, memory, sizeof(memory));
@@ -190,9 +192,9 @@ void matrix_html(FILE *out, const struct matrix *matrix) {
     put_html(out, first->disks.disks[0]->model.what);
     (void)fprintf(out,
                   " disks: span %s, depth %" PRIu32 ", memory %s, %" PRIu32 " s of virtual time; "
-                  "factor %" PRIu32 ", of the aged pool %" PRIu32 "</p>",
+                  "factor %" PRIu32 "</p>",
                   span, corner == NULL ? 0 : corner->queue_depth, memory, any->settings.seconds,
-                  corner == NULL ? 0 : corner->factor, aged == NULL ? 0 : aged->factor);
+                  corner == NULL ? 0 : corner->factor);
     (void)fputs(
         "<ul class=\"legend\"><li><span class=\"key c0\"></span>Holdfast: the real engine, "
         "in virtual time</li><li><span class=\"key c1\"></span>classic array: overwrites in "

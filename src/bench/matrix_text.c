@@ -83,16 +83,12 @@ static void reasons(FILE *out, const struct matrix *matrix, bool markdown) {
 }
 
 static void prices(FILE *out, const struct matrix *matrix, bool markdown) {
-    static const char *const heads[] = {"MB/s",
-                                        "read, fresh",
-                                        "read, overwritten at random",
-                                        "classic, likewise",
-                                        "write, fresh",
-                                        "write, aged",
-                                        "classic, likewise"};
+    static const char *const heads[] = {
+        "MB/s",         "read, fresh", "read, overwritten at random", "classic, likewise",
+        "write, fresh", "write, aged", "classic, likewise",           "factor, aged"};
     heading(out, markdown, "The prices of writing nothing in place");
-    struct text_table *table = text_table_new(7);
-    for (uint32_t i = 0; i < 7; i++) {
+    struct text_table *table = text_table_new(8);
+    for (uint32_t i = 0; i < 8; i++) {
         text_table_add(table, "%s", heads[i]);
     }
     for (uint32_t i = 0; i < matrix->row_count; i++) {
@@ -112,6 +108,8 @@ static void prices(FILE *out, const struct matrix *matrix, bool markdown) {
             const struct bench_result *result = result_of(columns[c].document, columns[c].test);
             number_or_dash(table, result == NULL ? 0 : result->value);
         }
+        const struct bench_result *aged = result_of(row->holdfast, MODEL_WRITE_AGED);
+        text_table_add(table, "%" PRIu32, aged == NULL ? 0 : aged->factor);
     }
     text_table_print(table, out, markdown);
 }
