@@ -20,6 +20,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "base/sabotage.h"
 #include "iscsi/internal.h"
 
 static void command_respond(struct iscsi_command *command);
@@ -60,7 +61,7 @@ static void leave_session(struct iscsi_command *command) {
     struct iscsi_session *session = command->session;
     if (command->immediate) {
         session->immediate_count--;
-    } else {
+    } else if (!SABOTAGE(iscsi_window_stuck) || !command->task_open) {
         session->command_count--;
     }
     counter_add(&session->commands_ended, 1);
@@ -425,7 +426,7 @@ static enum scsi_sense_code data_out_check(struct iscsi_command *command, const 
     if (r2t == NULL) {
         return SENSE_UNEXPECTED_UNSOLICITED_DATA;
     }
-    if (data_sn != r2t->data_sn) {
+    if (data_sn != r2t->data_sn && !SABOTAGE(iscsi_data_order_unchecked)) {
         return SENSE_PROTOCOL_CRC;
     }
     uint32_t left = r2t->length_bytes - r2t->received_bytes;
