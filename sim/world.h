@@ -123,6 +123,10 @@ enum control_kind {
     CONTROL_CONFIG_SET,
     CONTROL_CONFIG_DELETE,
     CONTROL_CHECK,
+    CONTROL_DISK_ADD,
+    CONTROL_DISK_REPLACE,
+    CONTROL_DISK_REMOVE,
+    CONTROL_DISK_KEEP,
     CONTROL_KINDS
 };
 
@@ -137,7 +141,9 @@ struct control {
     struct world_volume *volume;
     uint32_t record, version;
     uint64_t size_bytes;
-    bool exported;
+    bool exported, spare;
+    uint32_t disk, member;
+    char path[64];
     const char *paths[WORLD_DISKS_MAX + 1];
     uint32_t path_count;
     struct engine *engine; /* result of an import */
@@ -174,7 +180,14 @@ struct world {
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */
     struct world_counted counted; /* of it, what has gone into the statistics */
-    uint32_t member_disk[WORLD_DISKS_MAX];
+    uint32_t member_disk[POOL_DISKS_MAX];
+    struct uuid member_uuid[POOL_DISKS_MAX];
+
+    /* disks that come and go: see moves.c */
+    struct rng move_rng; /* of its own, so that other worlds are what they were */
+    bool moving;
+    uint32_t extras;                                       /* disks made later */
+    uint32_t outside, idle, spares, fresh, asked_to_leave; /* masks */
 
     /* faults */
     bool ruin;           /* some volumes lose nodes of their trees beyond redundancy: see ruin.c */
@@ -187,7 +200,8 @@ struct world {
     } ruin_blocks[WORLD_RUIN_BLOCKS_MAX];
     uint32_t ruin_block_count;
     bool faults;
-    uint32_t missing;         /* mask: the engine has given these up, for good */
+    uint32_t missing; /* mask: the engine has given these up */
+    uint32_t lost;    /* mask: it has not rebuilt yet what was on them: their loss is still felt */
     uint32_t missing_durable; /* mask: those it had given up when it was last imported */
     uint32_t excused;         /* mask: we gave it a reason to */
     uint32_t suspect;         /* mask: it may have given these up, we have not looked yet */
@@ -250,6 +264,15 @@ void workload_forget(struct world *w, bool clean); /* the engine is gone */
 double workload_space_need(struct world *w);
 /* What it would be now if these disks (a mask) were lost too. */
 double workload_space_need_without(struct world *w, uint32_t disks);
+
+/* moves.c */
+void moves_init(struct world *w);
+void moves_event(struct world *w);                 /* draws one and starts it */
+int moves_run(struct world *w, struct control *c); /* on the fiber */
+void moves_judge(struct world *w, struct control *c);
+bool moves_member(struct world *w, const struct engine_disk_status *d, uint32_t *ret_index);
+void moves_came(struct world *w, uint32_t index, const struct engine_disk_status *d);
+void moves_role(struct world *w, uint32_t index, const struct engine_disk_status *d);
 
 /* ruin.c */
 void ruin_init(struct world *w);

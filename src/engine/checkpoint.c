@@ -222,6 +222,7 @@ static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
         uint32_t before = pool_in_sync_count(e->pool);
         e->stage = "checkpoint: tables";
         int err = cleaner_take_back(e) ? merge_map(e, &roots->map) : OK;
+        (void)rebuild_switch(e);
         if (err == OK) {
             err = meta_write_tables(e, roots);
         }
@@ -298,6 +299,7 @@ static bool segment_is_drained(const struct engine *e, const struct segment *s) 
 /* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
  * before or after a later checkpoint. */
 static void release_segments(struct engine *e) {
+    rebuild_release(e);
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
         if (s->pins > 0 || !segment_is_drained(e, s)) {
@@ -379,6 +381,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     }
     if (err == OK) {
         after_flush(e);
+        rebuild_committed(e);
         install(e, volumes, &roots);
         drop_dead_runs(e);
         unfreeze(e);

@@ -10,7 +10,8 @@
  * they keep their vbas, so only the map learns of the move, and the checkpoint commits it. Blocks
  * are verified before they are moved.
  *
- * Segments that were written degraded, for want of room, are moved as soon as there is room.
+ * Segments that were written degraded, for want of room, are moved as soon as there is room; so are
+ * those that are not whole, or on a disk that is to leave, where rebuild.c cannot move the column.
  *
  * A segment with a block that cannot be read, or a run too large for today's segments, is left
  * alone.
@@ -66,9 +67,9 @@ static uint64_t chunks_wanted(const struct engine *e, uint32_t *ret_wanted, bool
         uint64_t target = MIN(MAX(unsold * 6 / 10, asked), unsold * 9 / 10);
         uint64_t have = e->table.chunk_free[m] + returning[m];
         target = MAX(target, (uint64_t)2);
-        *ret_urgent |= pool_member_in_sync(e->pool, m) && have < asked;
+        *ret_urgent |= pool_member_stores(e->pool, m) && have < asked;
         ret_wanted[m] =
-            pool_member_in_sync(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
+            pool_member_stores(e->pool, m) && have < target ? (uint32_t)(target - have) : 0;
         sum += ret_wanted[m];
     }
     return sum;
@@ -94,7 +95,7 @@ static int compare_live(const void *a, const void *b) {
 static uint32_t segment_chunks(const struct engine *e, const struct segment *s) {
     uint32_t chunks = 0;
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
-        chunks += pool_member_in_sync(e->pool, s->column[c].disk);
+        chunks += pool_member_stores(e->pool, s->column[c].disk);
     }
     return chunks;
 }
@@ -192,9 +193,10 @@ static void survivors_add_owner(struct survivors *s, struct row_run_phys owner) 
     }
 }
 
-/* Reads and verifies what is live of the run, as one buffer. */
+/* Reads and verifies what is live of the run, as one buffer; or takes it from `row`, the verified
+ * content of all of the row. */
 static int survivors_read(struct engine *e, const struct map_run *run, const struct row_phys *h,
-                          struct survivors *s) {
+                          const struct buf *row, struct survivors *s) {
     s->count = live_vbas(run, s->vba);
     s->owner_count = 0;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -208,7 +210,11 @@ static int survivors_read(struct engine *e, const struct map_run *run, const str
         survivors_add_owner(s, row_owner(h, block));
     }
     s->data = buf_new((size_t)s->count * BLOCK_BYTES);
-    for (uint32_t i = 0; i < s->count;) {
+    for (uint32_t i = 0; row != NULL && i < s->count; i++) {
+        memcpy(s->data->data + (size_t)i * BLOCK_BYTES,
+               row->data + (size_t)s->place[i].index * BLOCK_BYTES, BLOCK_BYTES);
+    }
+    for (uint32_t i = 0; row == NULL && i < s->count;) {
         uint32_t n = 1;
         while (i + n < s->count && s->place[i + n].index == s->place[i].index + n) {
             n++;
@@ -223,10 +229,11 @@ static int survivors_read(struct engine *e, const struct map_run *run, const str
     return OK;
 }
 
-static int run_move(struct engine *e, struct map_run *run, const struct row_phys *h) {
+static int run_move(struct engine *e, struct map_run *run, const struct row_phys *h,
+                    const struct buf *row) {
     struct survivors *s = MEM_NEW(struct survivors);
     enum profile p = run->segment->profile;
-    int err = survivors_read(e, run, h, s);
+    int err = survivors_read(e, run, h, row, s);
     if (err == OK) {
         uint32_t count = s->count;
         uint64_t bits[4];
@@ -250,6 +257,39 @@ static int compare_place(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
+struct row_source { /* the row that survivors are read from */
+    struct segment *segment;
+    uint32_t offset;
+    int error;
+    struct buf *header;
+    struct buf *whole; /* all of it, in one piece: where blocks would have to be computed one by
+                          one. NULL: not read, or it cannot be had */
+};
+
+static void source_close(struct row_source *from) {
+    buf_unref(from->header);
+    buf_unref(from->whole);
+    from->header = from->whole = NULL;
+}
+
+static int source_open(struct engine *e, struct row_source *from, const struct map_run *run) {
+    if (run->offset == from->offset) {
+        return from->error;
+    }
+    source_close(from);
+    from->offset = run->offset;
+    if (segment_unreadable(&e->table, from->segment) != 0 &&
+        row_read_whole(&e->table, from->segment, run->offset, run->height, &e->row_counters,
+                       &from->whole) == OK) {
+        from->header = buf_ref(from->whole);
+        from->error = OK;
+    } else {
+        from->error = row_read_header(&e->table, from->segment, run->offset, run->height,
+                                      &e->row_counters, &from->header);
+    }
+    return from->error;
+}
+
 static void victim_move(struct cleaning *c, struct segment *victim) {
     struct engine *e = c->e;
     uint32_t count = 0, room = 0;
@@ -264,30 +304,23 @@ static void victim_move(struct cleaning *c, struct segment *victim) {
         }
     }
     qsort(runs, count, sizeof(*runs), compare_place);
-    struct buf *header = NULL;
-    uint32_t header_offset = UINT32_MAX;
+    struct row_source from = {.segment = victim, .offset = UINT32_MAX};
     for (uint32_t i = 0; i < count && e->job_error == OK && !c->full; i++) {
         while (e->job_count > JOBS_QUEUED_MAX) {
             fiber_queue_wait(&e->job_room);
         }
-        int err = OK;
-        if (runs[i]->offset != header_offset) {
-            buf_unref(header);
-            header = NULL;
-            header_offset = runs[i]->offset;
-            err = row_read_header(&e->table, victim, header_offset, runs[i]->height,
-                                  &e->row_counters, &header);
-        }
-        if (err == OK && header != NULL) {
-            err = run_move(e, runs[i], (const struct row_phys *)(const void *)header->data);
+        int err = source_open(e, &from, runs[i]);
+        if (err == OK) {
+            err = run_move(e, runs[i], (const struct row_phys *)(const void *)from.header->data,
+                           from.whole);
         }
         if (err == ERR_NO_SPACE) {
             c->full = true; /* what there is no place for stays where it is */
-        } else if (err != OK || header == NULL) {
+        } else if (err != OK) {
             victim->unmovable = true;
         }
     }
-    buf_unref(header);
+    source_close(&from);
     mem_free(runs);
 }
 
@@ -344,9 +377,11 @@ bool cleaner_take_back(struct engine *e) {
     return any;
 }
 
-/* Segments that were written with less protection than there is room for now, as far as writers do
- * not have to wait for it. */
-static void choose_weak(const struct engine *e, enum profile p, struct cleaning *c) {
+/* Segments that have less protection than there is room for now, and those that must leave a disk,
+ * as far as writers do not have to wait for it. No more than a checkpoint writes anyway at most: it
+ * must come to an end. */
+static void choose_weak(struct engine *e, enum profile p, struct cleaning *c) {
+    uint64_t most = e->limits.dirty_bytes / BLOCK_BYTES;
     uint32_t keep_free = chunks_asked(e);
     struct shape shape = segment_shape(&e->table, p, keep_free, profile_losses(p));
     struct segment_room room = segment_room_free(&e->table, keep_free);
@@ -354,14 +389,17 @@ static void choose_weak(const struct engine *e, enum profile p, struct cleaning 
     c->count = 0;
     for (uint32_t i = 0; i < e->table.slot_count && c->count < WEAK_MAX; i++) {
         struct segment *s = e->table.slots[i];
-        if (s == NULL || !s->degraded || s->kind != SEGMENT_DATA || s->state != SEGMENT_SEALED ||
-            s->profile != p || s->pending > 0 || s->live_blocks == 0 || s->unmovable ||
-            shape_losses(s->shape) >= shape_losses(shape)) {
+        if (s == NULL || s->kind != SEGMENT_DATA || s->state != SEGMENT_SEALED || s->profile != p ||
+            s->pending > 0 || s->live_blocks == 0 || s->unmovable) {
+            continue;
+        }
+        bool weak = s->degraded && shape_losses(s->shape) < shape_losses(shape);
+        if (!weak && (shape.data == 0 || !rebuild_must_restripe(e, s))) {
             continue;
         }
         budget = budget > 0 ? budget : segment_room_take(&room, p, UINT64_MAX);
         live += s->live_blocks;
-        if (live > budget) {
+        if (live > budget || (live > most && c->count > 0)) {
             break;
         }
         c->victim[c->count++] = s;
@@ -389,7 +427,9 @@ int cleaner_run(struct engine *e) {
     for (int p = 0; p < PROFILE_COUNT && err == OK && !e->short_of_space; p++) {
         struct cleaning c = {.e = e};
         choose_weak(e, (enum profile)p, &c);
+        uint64_t freed = e->cleaner_freed_segments;
         err = c.count > 0 ? victims_move(&c) : OK;
+        e->rebuild.restriped += e->cleaner_freed_segments - freed;
     }
     bool urgent = false;
     uint64_t wanted = chunks_wanted(e, wanted_on, &urgent);

@@ -361,13 +361,13 @@ bool meta_clean(struct engine *e) {
     uint32_t chunk = e->pool->super.geometry.chunk_blocks;
     uint64_t live = 0, segments = 0;
     bool weak = false;
-    uint32_t copies = MIN(e->pool->super.meta_copies, pool_in_sync_count(e->pool));
+    uint32_t copies = MIN(e->pool->super.meta_copies, pool_storing_count(e->pool));
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_META && s->live_blocks > 0) {
             live += s->live_blocks;
             segments++;
-            weak |= s->shape.copies < copies;
+            weak |= s->shape.copies < copies || rebuild_meta_must_move(e, s);
         }
     }
     weak &= !e->short_of_space;
@@ -381,7 +381,8 @@ bool meta_clean(struct engine *e) {
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_META && s->state == SEGMENT_SEALED) {
-            s->emptied = s->live_blocks * 2 < chunk || (weak && s->shape.copies < copies);
+            s->emptied = s->live_blocks * 2 < chunk ||
+                         (weak && (s->shape.copies < copies || rebuild_meta_must_move(e, s)));
         }
     }
     for (uint32_t p = 0; p < e->table.page_count; p++) {
