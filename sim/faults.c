@@ -157,6 +157,7 @@ static void disk_breaks(struct world *w, uint32_t index) {
 static void disk_recovers(struct world *w, uint32_t index) {
     struct sim_disk *disk = w->disks[index];
     if (sim_disk_is_gone(disk)) {
+        moves_returns(w, index);
         sim_disk_return(disk);
     } else if (sim_disk_is_stalled(disk)) {
         sim_disk_stall(disk, 0);
@@ -180,6 +181,18 @@ void faults_event(struct world *w) {
     if (index >= 0) {
         disk_breaks(w, (uint32_t)index);
     }
+}
+
+bool faults_lose(struct world *w, uint32_t index) {
+    if (!w->faults || victim_among(w, 1u << index) != (int)index) {
+        return false;
+    }
+    w->excused |= 1u << index;
+    w->suspect |= 1u << index;
+    w->suspect_until_ns[index] = env_now_ns(w->env) + CONSEQUENCE_NS;
+    sim_disk_vanish(w->disks[index], true);
+    harm(w, faults_bad(w));
+    return true;
 }
 
 uint32_t faults_absent(struct world *w) {
@@ -250,7 +263,8 @@ static void judge_members(struct world *w) {
             judge_lost(w, index, d);
         } else if (d->state == MEMBER_IN_SYNC && was_missing) {
             moves_came(w, index, d);
-        } else if (d->state == MEMBER_IN_SYNC && env_now_ns(w->env) > w->suspect_until_ns[index]) {
+        } else if (d->state == MEMBER_IN_SYNC && env_now_ns(w->env) > w->suspect_until_ns[index] &&
+                   d->counters.late_bytes == 0) {
             w->suspect &= ~bit;
         }
         moves_role(w, index, d);
@@ -317,6 +331,7 @@ void faults_poll(struct world *w) {
     mem_scope_enter(outer);
     count_progress(w);
     judge_members(w);
+    moves_poll(w);
     harm(w, faults_bad(w));
     ruin_judge(w);
 }

@@ -85,10 +85,14 @@ void moves_came(struct world *w, uint32_t index, const struct engine_disk_status
     w->missing_durable &= ~bit;
     w->outside &= ~bit;
     if (joins) {
+        w->set_back &= ~bit;
         w->fresh |= bit;
         env_sim_note(w->env, index, "disk %u is member %u", index, d->member);
         world_count(w, STAT_disks_added, 1);
         return;
+    }
+    if ((w->set_back & bit) != 0) {
+        world_fail(w, "disk %u (member %u) was set back, and is taken for good", index, d->member);
     }
     w->lost |= bit; /* what was written without it is not on it */
     env_sim_note(w->env, index, "disk %u has returned", index);
@@ -104,6 +108,56 @@ void moves_role(struct world *w, uint32_t index, const struct engine_disk_status
     w->idle = d->role == MEMBER_NORMAL ? w->idle & ~bit : w->idle | bit;
     w->spares = d->role == MEMBER_SPARE ? w->spares | bit : w->spares & ~bit;
     world_count(w, STAT_spares_used, was_spare && d->role == MEMBER_NORMAL);
+}
+
+/* ---- old copies ---- */
+
+enum { IMAGE_BYTES_MAX = 48 << 20, IMAGE_CHECKPOINTS = 2 };
+
+/* A copy of a disk is made while it is in use, and put back in its place when it has been lost,
+ * long after: what it holds is then no longer what it had acknowledged. */
+static void image_take(struct world *w) {
+    uint32_t index = (uint32_t)rng_below(&w->move_rng, w->disk_count);
+    uint64_t bytes = sim_disk_size_bytes(w->disks[index]);
+    uint32_t bit = 1u << index;
+    if (w->image != NULL || bytes > IMAGE_BYTES_MAX || (faults_bad(w) & bit) != 0 ||
+        (w->missing & bit) != 0) {
+        return;
+    }
+    w->image = mem_alloc(bytes);
+    w->image_disk = index;
+    w->image_mount = w->status.mount_generation;
+    w->image_checkpoint = w->status.checkpoints;
+    w->image_is_old = false;
+    sim_disk_image(w->disks[index], w->image);
+}
+
+/* As long as the disk is a member it goes on, and leaves the copy behind. */
+void moves_poll(struct world *w) {
+    if (w->image != NULL && (w->missing >> w->image_disk & 1) == 0) {
+        w->image_is_old |= w->status.mount_generation == w->image_mount &&
+                           w->status.checkpoints >= w->image_checkpoint + IMAGE_CHECKPOINTS;
+    }
+}
+
+/* The disk is about to come back; or an old copy of it. */
+void moves_returns(struct world *w, uint32_t index) {
+    uint32_t bit = 1u << index;
+    if (w->image == NULL || w->image_disk != index) {
+        return;
+    }
+    if (w->image_is_old && (w->missing & w->missing_durable & bit) != 0) {
+        env_sim_note(w->env, index, "disk %u is set back", index);
+        sim_disk_set_back(w->disks[index], w->image);
+        w->set_back |= bit;
+        world_count(w, STAT_disks_set_back, 1);
+    }
+    mem_free(w->image);
+    w->image = NULL;
+}
+
+void moves_done(struct world *w) {
+    mem_free(w->image);
 }
 
 /* ---- doing something ---- */
@@ -141,11 +195,11 @@ static uint32_t fresh_disk(struct world *w) {
     return w->disk_count++;
 }
 
-static uint32_t any_member(struct world *w) {
+static uint32_t any_member(struct world *w, uint32_t among) {
     uint32_t from = (uint32_t)rng_below(&w->move_rng, POOL_DISKS_MAX);
     for (uint32_t i = 0; i < POOL_DISKS_MAX; i++) {
         uint32_t m = (from + i) % POOL_DISKS_MAX;
-        if (w->member_disk[m] != MEMBER_UNKNOWN) {
+        if (w->member_disk[m] != MEMBER_UNKNOWN && (among >> w->member_disk[m] & 1) != 0) {
             return m;
         }
     }
@@ -154,8 +208,15 @@ static uint32_t any_member(struct world *w) {
 
 void moves_event(struct world *w) {
     struct control c = {.kind = CONTROL_DISK_ADD, .disk = MEMBER_UNKNOWN};
+    if (w->image != NULL && w->image_is_old && faults_lose(w, w->image_disk)) {
+        return;
+    }
+    if (rng_chance(&w->move_rng, 1, 2)) {
+        image_take(w);
+    }
     uint32_t what = (uint32_t)rng_below(&w->move_rng, 10);
-    c.member = any_member(w);
+    uint32_t leaving = w->asked_to_leave & w->idle;
+    c.member = any_member(w, UINT32_MAX);
     if (what < 4) {
         c.spare = rng_chance(&w->move_rng, 1, 4);
         c.disk = fresh_disk(w);
@@ -166,6 +227,10 @@ void moves_event(struct world *w) {
         c.kind = CONTROL_DISK_REMOVE;
     } else {
         c.kind = CONTROL_DISK_KEEP;
+    }
+    if (leaving != 0 && rng_chance(&w->move_rng, 1, 3)) {
+        c.kind = CONTROL_DISK_KEEP;
+        c.member = any_member(w, leaving);
     }
     if ((c.kind != CONTROL_DISK_ADD && c.member == MEMBER_UNKNOWN) ||
         (c.kind <= CONTROL_DISK_REPLACE && c.disk == MEMBER_UNKNOWN)) {
@@ -212,14 +277,16 @@ int moves_run(struct world *w, struct control *c) {
 }
 
 /* A new disk that is well is added, whatever the pool looks like; only making metadata more
- * redundant may find no room. Removals may be refused: too little room, too few disks. */
+ * redundant may find no room, and one that was removed just now may still owe answers. Removals may
+ * be refused: too little room, too few disks. */
 void moves_judge(struct world *w, struct control *c) {
     bool adds = c->kind == CONTROL_DISK_ADD || c->kind == CONTROL_DISK_REPLACE;
     bool refusal = c->result == ERR_NO_SPACE || c->result == ERR_INVALID ||
                    c->result == ERR_NOT_FOUND || c->result == ERR_DATA_LOSS;
     faults_poll(w);
     if (c->result != OK && !(refusal && (!adds || c->kind == CONTROL_DISK_REPLACE)) &&
-        !(adds && c->result == ERR_NO_SPACE) && (faults_bad(w) >> c->disk % 32 & 1) == 0) {
+        !(adds && (c->result == ERR_NO_SPACE || c->result == ERR_BUSY)) &&
+        (faults_bad(w) >> c->disk % 32 & 1) == 0) {
         world_fail(w, "%s of member %u, %s: %s: %s", control_name(c->kind), c->member, c->path,
                    error_name(c->result), c->err.text);
     }

@@ -67,6 +67,7 @@
     X(disks_replaced, 1, "disks replaced")                                                         \
     X(disks_kept, 1, "removals ended before they were over")                                       \
     X(disks_returned, 1, "missing disks taken back")                                               \
+    X(disks_set_back, 1, "… and old copies of such disks, which must not be")                      \
     X(spares_used, 1, "spares that took the place of a lost disk")                                 \
     X(columns_evacuated, 1, "columns of segments copied from leaving disks")                       \
     X(columns_rebuilt, 1, "columns of segments rebuilt on other disks")                            \

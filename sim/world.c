@@ -571,6 +571,7 @@ static void world_free(struct world *w) {
     oracle_done(&w->oracle);
     workload_done(w);
     ruin_done(w);
+    moves_done(w);
     env_sim_power_cut(w->env);
     mem_scope_drop(&w->scope);
     env_sim_free(w->env);

@@ -186,8 +186,12 @@ struct world {
     /* disks that come and go: see moves.c */
     struct rng move_rng; /* of its own, so that other worlds are what they were */
     bool moving;
-    uint32_t extras;                                       /* disks made later */
-    uint32_t outside, idle, spares, fresh, asked_to_leave; /* masks */
+    uint32_t extras;                                                 /* disks made later */
+    uint32_t outside, idle, spares, fresh, asked_to_leave, set_back; /* masks */
+    uint8_t *image; /* an old copy of a disk; NULL: none */
+    uint32_t image_disk;
+    uint64_t image_mount, image_checkpoint;
+    bool image_is_old;
 
     /* faults */
     bool ruin;           /* some volumes lose nodes of their trees beyond redundancy: see ruin.c */
@@ -267,8 +271,11 @@ double workload_space_need_without(struct world *w, uint32_t disks);
 
 /* moves.c */
 void moves_init(struct world *w);
-void moves_event(struct world *w);                 /* draws one and starts it */
-int moves_run(struct world *w, struct control *c); /* on the fiber */
+void moves_done(struct world *w);
+void moves_poll(struct world *w);
+void moves_returns(struct world *w, uint32_t index); /* before sim_disk_return() */
+void moves_event(struct world *w);                   /* draws one and starts it */
+int moves_run(struct world *w, struct control *c);   /* on the fiber */
 void moves_judge(struct world *w, struct control *c);
 bool moves_member(struct world *w, const struct engine_disk_status *d, uint32_t *ret_index);
 void moves_came(struct world *w, uint32_t index, const struct engine_disk_status *d);
@@ -282,11 +289,12 @@ void ruin_judge(struct world *w); /* who is damaged must be harmed */
 void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume is gone */
 
 /* faults.c */
-uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */
-void faults_event(struct world *w);   /* draws one and does it, within the budget */
-void faults_end(struct world *w);     /* everything that can be well again is */
-void faults_poll(struct world *w);    /* looks at the engine's status; counts; judges expulsions */
-void faults_count(struct world *w);   /* at the end: what the disks have been through */
+uint32_t faults_bad(struct world *w);              /* mask of the disks that do not count now */
+void faults_event(struct world *w);                /* draws one and does it, within the budget */
+bool faults_lose(struct world *w, uint32_t index); /* it vanishes, if the budget allows that */
+void faults_end(struct world *w);                  /* everything that can be well again is */
+void faults_poll(struct world *w);  /* looks at the engine's status; counts; judges expulsions */
+void faults_count(struct world *w); /* at the end: what the disks have been through */
 uint32_t faults_absent(struct world *w); /* mask of disks to leave out at this import */
 
 #endif

@@ -244,6 +244,7 @@ static void install(struct engine *e, const struct new_roots *roots,
         roots->volume[i]->tree.root = roots->root[i];
     }
     e->roots = *super;
+    segment_pages_committed(&e->table, e->pages_written);
     e->map_tree.root = super->map;
     cache_set_limit(e->fresh_nodes, 0);
     cache_set_limit(e->fresh_nodes, UINT64_MAX);

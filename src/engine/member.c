@@ -28,7 +28,7 @@
 static void members_changed(struct engine *e) {
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         if (e->table.slots[i] != NULL) {
-            e->table.slots[i]->unmovable = false;
+            e->table.slots[i]->unmovable = e->table.slots[i]->uncopyable = false;
         }
     }
     space_recount(e);
@@ -121,10 +121,9 @@ static int add_member(struct engine *e, const struct pool_add_options *options,
     segment_member_added(&e->table, *ret_member);
     err = pool_member_admit(e->pool, *ret_member, reterr);
     if (err != OK) {
-        struct errmsg ignored = {0};
-        int dropped = pool_member_drop(e->pool, *ret_member, &ignored);
-        (void)dropped;
-        segment_member_dropped(&e->table, *ret_member);
+        struct errmsg ignored = {0}; /* then it is a missing member, to be removed by hand */
+        int leaves = pool_member_set_role(e->pool, *ret_member, MEMBER_LEAVING, &ignored);
+        (void)leaves;
         return err;
     }
     log_member_added(e->log, *ret_member);
@@ -306,6 +305,7 @@ static void drop_empty(struct engine *e) {
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         bool in_sync = pool_member_in_sync(e->pool, m);
         if (!pool_member_is_leaving(e->pool, m) || !segment_member_is_empty(&e->table, m) ||
+            segment_member_keeps_slots(&e->table, m) ||
             (in_sync && (!log_member_is_idle(e->log, m) || pool_storing_count(e->pool) == 0))) {
             continue;
         }
@@ -333,6 +333,15 @@ static void use_spare(struct engine *e) {
             return;
         }
     }
+}
+
+bool members_wait_for_checkpoint(const struct engine *e) {
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        if (pool_member_is_leaving(e->pool, m) && segment_member_is_empty(&e->table, m)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void members_tend(struct engine *e) {

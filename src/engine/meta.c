@@ -472,7 +472,7 @@ static void tables_write_rest(struct engine *e, struct table_write *w, struct ro
     struct buf *buf = buf_new((size_t)w->directory.blocks * BLOCK_BYTES);
     memset(buf->data, 0, buf->bytes);
     struct directory_phys *d = (struct directory_phys *)(void *)buf->data;
-    d->pages = e->table.page_count;
+    d->pages = e->pages_written = e->table.page_count;
     memcpy(d->page, e->pages, e->table.page_count * sizeof(*e->pages));
     phys_seal(d, PHYS_DIRECTORY, DIRECTORY_VERSION, directory_bytes(e),
               e->pool->super.checkpoint + 1);
@@ -564,6 +564,7 @@ int meta_load_tables(struct engine *e, struct errmsg *reterr) {
         memcpy(e->pages, d->page, pages * sizeof(*e->pages));
     }
     buf_unref(buf);
+    segment_pages_committed(&e->table, pages);
     for (uint32_t p = 0; p < pages && err == OK; p++) {
         if (e->pages[p].length_bytes != segment_page_bytes(&e->table)) {
             err = ERR_CORRUPT;

@@ -293,7 +293,8 @@ struct engine {
     struct roots_phys roots;   /* as committed */
     struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
-    struct move *moves; /* of the running checkpoint */
+    uint32_t pages_written; /* by the running checkpoint */
+    struct move *moves;     /* of the running checkpoint */
     uint64_t move_count, move_room;
 
     struct rebuild rebuild;
@@ -466,7 +467,9 @@ void rebuild_release(struct engine *e);
 void rebuild_status(const struct engine *e, struct engine_rebuild_status *ret_status);
 
 /* member.c */
-void members_tend(struct engine *e);             /* drops, spares; parks */
+void members_tend(struct engine *e); /* drops, spares; parks */
+/* One that is to leave holds nothing but rows of the log, or is still in a committed table. */
+bool members_wait_for_checkpoint(const struct engine *e);
 void members_look_for_missing(struct engine *e); /* parks */
 
 /* request.c */

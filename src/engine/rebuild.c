@@ -104,7 +104,7 @@ static uint32_t margin_of(const struct engine *e, const struct segment *s) {
 }
 
 static uint32_t target_of(struct engine *e, const struct segment *s, uint32_t c) {
-    uint32_t m = segment_column_target(&e->table, s, c, 0);
+    uint32_t m = s->uncopyable ? POOL_DISKS_MAX : segment_column_target(&e->table, s, c, 0);
     return m != POOL_DISKS_MAX && space_spares_chunk(e, m) ? m : POOL_DISKS_MAX;
 }
 
@@ -169,7 +169,7 @@ static void collect(struct round *r, bool *ret_restripe, bool *ret_meta) {
                 break;
             }
             restripe = true;
-            e->rebuild.needs_disk |= segment_column_disk(&e->table, s, c) == NULL;
+            e->rebuild.needs_disk |= segment_column_disk(&e->table, s, c) == NULL && !s->uncopyable;
         }
         *ret_restripe |= restripe && !s->unmovable;
     }
@@ -327,7 +327,7 @@ static void worker_fiber(void *arg) {
             continue;
         }
         if (err != OK && err != ERR_DISK_GONE && err != ERR_CANCELLED && err != ERR_NO_SPACE) {
-            r->segment->unmovable = true; /* the cleaner may still move what is not lost of it */
+            r->segment->uncopyable = true; /* the cleaner may still move what lives in it */
         }
         relocation_drop(e, r);
     }
@@ -504,7 +504,7 @@ static uint64_t rebuild_round(struct engine *e) {
     }
     int err = fiber_group_wait(&round.group);
     mem_free(round.candidates);
-    if (round.count == 0 && !restripe && !meta) {
+    if (round.count == 0 && !restripe && !meta && !members_wait_for_checkpoint(e)) {
         return IDLE_NS;
     }
     if (e->rebuild.since_ns == 0) {

@@ -42,6 +42,29 @@ void segment_table_init(struct segment_table *table, struct pool *pool) {
     }
 }
 
+static void slots_count(struct segment_table *table) {
+    uint64_t most = 0;
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        most += table->chunk_count[m];
+    }
+    most = MAX(most, (uint64_t)table->pages_committed * table->slots_per_page);
+    table->slots_most = (uint32_t)MIN(most, (uint64_t)SLOTS_MOST);
+}
+
+void segment_pages_committed(struct segment_table *table, uint32_t pages) {
+    table->pages_committed = pages;
+    slots_count(table);
+}
+
+bool segment_member_keeps_slots(const struct segment_table *table, uint32_t member) {
+    uint64_t chunks = 0;
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        chunks += m == member ? 0 : table->chunk_count[m];
+    }
+    return table->page_count > table->pages_committed &&
+           (uint64_t)table->page_count * table->slots_per_page > chunks;
+}
+
 void segment_member_added(struct segment_table *table, uint32_t member) {
     uint32_t chunks = table->pool->super.members[member].chunks;
     ASSERT(table->chunk_used[member] == NULL);
@@ -49,7 +72,7 @@ void segment_member_added(struct segment_table *table, uint32_t member) {
     table->chunk_free[member] = chunks;
     table->chunk_used[member] = MEM_NEW_ARRAY(uint8_t, chunks + 1);
     table->chunk_hint[member] = 0;
-    table->slots_most = (uint32_t)MIN((uint64_t)table->slots_most + chunks, (uint64_t)SLOTS_MOST);
+    slots_count(table);
     table->changes++;
 }
 
@@ -62,6 +85,7 @@ void segment_member_dropped(struct segment_table *table, uint32_t member) {
     mem_free(table->chunk_used[member]);
     table->chunk_used[member] = NULL;
     table->chunk_count[member] = table->chunk_free[member] = 0;
+    slots_count(table);
     table->changes++;
 }
 

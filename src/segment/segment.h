@@ -70,6 +70,7 @@ struct segment {
     bool announced;     /* a log record or a committed table knows it */
     bool unmovable;     /* the cleaner could not read all of it */
     bool emptied;       /* metadata: what is live in it is being written elsewhere */
+    bool uncopyable;    /* not all of a row of it can be had, dead blocks included */
     bool relocating;    /* a column of it is being written elsewhere (engine/rebuild.c) */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
     struct list runs; /* map runs that live here */
@@ -82,7 +83,9 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
-    uint32_t slots_most; /* as many segments as there are chunks, at most 2^24 */
+    uint32_t pages_committed;
+    uint32_t slots_most; /* as many segments as there are chunks, or were when the pages that are
+                            committed were made; at most 2^24 */
     bool
         *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
@@ -162,6 +165,10 @@ void segment_member_added(struct segment_table *table, uint32_t member);
 /* A member was dropped, on which nothing lies. */
 void segment_member_dropped(struct segment_table *table, uint32_t member);
 bool segment_member_is_empty(const struct segment_table *table, uint32_t member);
+/* So many pages are committed: readers will know them. */
+void segment_pages_committed(struct segment_table *table, uint32_t pages);
+/* Without the member, readers of the committed table would refuse slots that are in use. */
+bool segment_member_keeps_slots(const struct segment_table *table, uint32_t member);
 /* Nothing more is to be written to that member: seals open segments on it. */
 void segment_member_leaves(struct segment_table *table, uint32_t member);
 
