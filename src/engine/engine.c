@@ -534,9 +534,21 @@ static uint32_t status_volumes(const struct engine *e, struct engine_status *st)
     return harmed;
 }
 
+/* What is being done about disks that are missing. Without figures: each new text is an event. */
+static void advise_rebuild(struct engine_status *st) {
+    const struct engine_rebuild_status *r = &st->rebuild;
+    advise(st, "%s",
+           r->whole ? ". What it held has been rebuilt on the others: replace it, or remove it"
+           : r->waiting && r->grace_s > 0
+               ? ". It is waited for, and then what it held is rebuilt on the others"
+           : r->left_bytes > 0 ? ". What it held is being rebuilt on the others"
+                               : "");
+}
+
 static void status_health(const struct engine *e, struct engine_status *st) {
-    uint32_t missing = 0, first = 0;
+    uint32_t missing = 0, first = 0, disks = 0;
     for (uint32_t m = st->disk_count; m-- > 0;) {
+        disks += st->disks[m].state != MEMBER_NONE;
         if (st->disks[m].state == MEMBER_MISSING) {
             missing++;
             first = m;
@@ -549,7 +561,13 @@ static void status_health(const struct engine *e, struct engine_status *st) {
         advise(st,
                "%u of %u disks are missing or were expelled; data with redundancy is served. Disk "
                "%u (%s): %s",
-               missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
+               missing, disks, first, st->disks[first].path, e->pool->why[first]);
+        advise_rebuild(st);
+    }
+    bool exposed = !failed && missing == 0 && st->rebuild.exposed_segments > 0;
+    if (exposed) {
+        advise(st, "part of the data has less redundancy than it should have; it is written again "
+                   "as soon as there is room");
     }
     bool full = e->postponed && !failed;
     if (full) {
@@ -558,9 +576,9 @@ static void status_health(const struct engine *e, struct engine_status *st) {
     }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                              ? "failed"
-                   : missing > 0 || harmed > 0 || full ? "degraded"
-                                                       : "ok");
+                   failed                                         ? "failed"
+                   : missing > 0 || exposed || harmed > 0 || full ? "degraded"
+                                                                  : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
