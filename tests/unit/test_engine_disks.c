@@ -84,7 +84,7 @@ static void verify_all(struct rig *r) {
 }
 
 static void wait_until_gone(struct rig *r, const char *path) {
-    for (int i = 0; i < 600 && disk_at(r, path) != NULL; i++) {
+    for (int i = 0; i < 600 && (disk_at(r, path) != NULL || !r->status->rebuild.whole); i++) {
         fiber_sleep_until(env_now_ns(r->env) + 20 * NS_PER_MS);
     }
     assert_null(disk_at(r, path));
