@@ -14,12 +14,14 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "control/schema.h"
+#include "iscsi/limits.h"
 
 enum key_type {
     KEY_PATH,
     KEY_SIZE,
     KEY_SECONDS,
     KEY_PERCENT,
+    KEY_COUNT,
     KEY_PATH_LIST,
     KEY_NAME_LIST,
     KEY_ADDRESS_LIST
@@ -40,6 +42,7 @@ static const struct config_key {
     {"dirty-limit", KEY_SIZE, offsetof(struct config, dirty_bytes)},
     {"rebuild-grace", KEY_SECONDS, offsetof(struct config, rebuild_grace_s)},
     {"rebuild-share", KEY_PERCENT, offsetof(struct config, rebuild_share_pct)},
+    {"iscsi-threads", KEY_COUNT, offsetof(struct config, iscsi_threads)},
 };
 
 enum { KEYS = sizeof(keys) / sizeof(keys[0]), FILE_MAX = 256 << 10 };
@@ -187,6 +190,8 @@ int config_set(struct config *config, const char *key, const char *value, struct
             return set_number(key, value, SECONDS_MOST, "seconds", where, reterr);
         case KEY_PERCENT:
             return set_number(key, value, 100, "percent", where, reterr);
+        case KEY_COUNT:
+            return set_number(key, value, ISCSI_LOOPS_MAX, "threads", where, reterr);
         default:
             return set_list(key, keys[i].type, value, where, reterr);
         }
@@ -194,7 +199,7 @@ int config_set(struct config *config, const char *key, const char *value, struct
     return errmsg_set(
         reterr, ERR_INVALID,
         "\"%.64s\" is not a setting; known: socket, state-dir, listen, pools, search, "
-        "read-cache, node-cache, dirty-limit, rebuild-grace, rebuild-share",
+        "read-cache, node-cache, dirty-limit, rebuild-grace, rebuild-share, iscsi-threads",
         key);
 }
 

@@ -285,6 +285,7 @@ static void defaults(struct engine_limits *l) {
     l->requests = l->requests ? l->requests : 512;
     l->rebuild_grace_ms = l->rebuild_grace_ms ? l->rebuild_grace_ms : 600 * 1000;
     l->rebuild_share_pct = l->rebuild_share_pct ? MIN(l->rebuild_share_pct, 100u) : 30;
+    l->idle_ms = l->idle_ms ? l->idle_ms : 500;
 }
 
 static void member_expelled(void *owner, uint32_t member, const char *why) {

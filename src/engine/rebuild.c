@@ -183,7 +183,7 @@ static void collect(struct round *r, bool *ret_restripe, bool *ret_meta) {
 static void yield_share(struct engine *e, uint64_t since_ns) {
     uint64_t now = env_now_ns(e->env);
     uint32_t share = e->limits.rebuild_share_pct;
-    bool busy = e->running > 0 || now - e->last_request_ns < BUSY_NS;
+    bool busy = e->running > 0 || now - e->request_at_ns < BUSY_NS;
     if (busy && share < 100 && now > since_ns) {
         fiber_sleep_until(now + (now - since_ns) * (100 - share) / share);
     } else {
@@ -255,7 +255,8 @@ static int column_copy(struct engine *e, struct relocation *r) {
             err = ERR_CANCELLED;
             break;
         }
-        err = row_read_whole(&e->table, s, rows[i].offset, rows[i].height, &e->row_counters, &row);
+        err =
+            row_read_columns(&e->table, s, rows[i].offset, rows[i].height, &e->row_counters, &row);
         if (err == OK) {
             err = write_slice(r, e, &rows[i], row);
             buf_unref(row);

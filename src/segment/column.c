@@ -161,8 +161,8 @@ static int verify_blocks(struct whole *w) {
     }
 }
 
-int row_read_whole(struct segment_table *table, struct segment *s, uint32_t offset, uint32_t height,
-                   struct row_counters *counters, struct buf **ret_columns) {
+int row_read_columns(struct segment_table *table, struct segment *s, uint32_t offset,
+                     uint32_t height, struct row_counters *counters, struct buf **ret_columns) {
     struct whole w = {
         .table = table, .s = s, .offset = offset, .height = height, .counters = counters};
     w.buf = buf_new(per_copy(&w) * slice_bytes(&w));

@@ -74,6 +74,8 @@ struct segment {
     bool relocating;    /* a column of it is being written elsewhere (engine/rebuild.c) */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
     struct list runs; /* map runs that live here */
+    uint32_t run_count;
+    uint64_t birth_sum; /* of their numbers, modulo 2^64: how old its content is */
     struct list freeing_link;
 };
 
