@@ -146,7 +146,7 @@ void moves_returns(struct world *w, uint32_t index) {
     if (w->image == NULL || w->image_disk != index) {
         return;
     }
-    if (w->image_is_old && (w->missing & w->missing_durable & bit) != 0) {
+    if (w->image_is_old && (w->missing & bit) != 0) {
         env_sim_note(w->env, index, "disk %u is set back", index);
         sim_disk_set_back(w->disks[index], w->image);
         w->set_back |= bit;
@@ -154,6 +154,22 @@ void moves_returns(struct world *w, uint32_t index) {
     }
     mem_free(w->image);
     w->image = NULL;
+}
+
+/* Takes a copy; loses the disk when the copy is old; lets it come back as the copy. */
+void moves_image(struct world *w) {
+    faults_poll(w);
+    if (w->image == NULL) {
+        image_take(w);
+    } else if (sim_disk_is_gone(w->disks[w->image_disk])) {
+        uint32_t index = w->image_disk;
+        if ((w->missing >> index & 1) != 0) {
+            moves_returns(w, index);
+            sim_disk_return(w->disks[index]);
+        }
+    } else if (w->image_is_old) {
+        (void)faults_lose(w, w->image_disk);
+    }
 }
 
 void moves_done(struct world *w) {
@@ -208,12 +224,6 @@ static uint32_t any_member(struct world *w, uint32_t among) {
 
 void moves_event(struct world *w) {
     struct control c = {.kind = CONTROL_DISK_ADD, .disk = MEMBER_UNKNOWN};
-    if (w->image != NULL && w->image_is_old && faults_lose(w, w->image_disk)) {
-        return;
-    }
-    if (rng_chance(&w->move_rng, 1, 2)) {
-        image_take(w);
-    }
     uint32_t what = (uint32_t)rng_below(&w->move_rng, 10);
     uint32_t leaving = w->asked_to_leave & w->idle;
     c.member = any_member(w, UINT32_MAX);

@@ -691,6 +691,9 @@ static void phase_events(struct world *w, const struct phase *p) {
     if (w->faults && rng_chance(&w->rng, 1, w->cramped ? 80 : 150)) {
         faults_event(w);
     }
+    if (w->moving && rng_chance(&w->move_rng, 1, 150)) {
+        moves_image(w);
+    }
     if (w->ruin && rng_chance(&w->ruin_rng, 1, 250)) {
         ruin_event(w);
     }

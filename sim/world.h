@@ -273,6 +273,7 @@ double workload_space_need_without(struct world *w, uint32_t disks);
 void moves_init(struct world *w);
 void moves_done(struct world *w);
 void moves_poll(struct world *w);
+void moves_image(struct world *w); /* an old copy of a disk takes its place, in steps */
 void moves_returns(struct world *w, uint32_t index); /* before sim_disk_return() */
 void moves_event(struct world *w);                   /* draws one and starts it */
 int moves_run(struct world *w, struct control *c);   /* on the fiber */
