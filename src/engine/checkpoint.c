@@ -222,6 +222,7 @@ static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
         uint32_t before = pool_in_sync_count(e->pool);
         e->stage = "checkpoint: tables";
         int err = mover_take_back(e) ? merge_map(e, &roots->map) : OK;
+        (void)rebuild_switch(e);
         if (err == OK) {
             err = meta_write_tables(e, roots);
         }
@@ -243,6 +244,7 @@ static void install(struct engine *e, const struct new_roots *roots,
         roots->volume[i]->tree.root = roots->root[i];
     }
     e->roots = *super;
+    segment_pages_committed(&e->table, e->pages_written);
     e->map_tree.root = super->map;
     cache_set_limit(e->fresh_nodes, 0);
     cache_set_limit(e->fresh_nodes, UINT64_MAX);
@@ -298,6 +300,7 @@ static bool segment_is_drained(const struct engine *e, const struct segment *s) 
 /* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
  * before or after a later checkpoint. */
 static void release_segments(struct engine *e) {
+    rebuild_release(e);
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
         if (s->pins > 0 || !segment_is_drained(e, s)) {
@@ -379,6 +382,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     }
     if (err == OK) {
         after_flush(e);
+        rebuild_committed(e);
         install(e, volumes, &roots);
         drop_dead_runs(e);
         unfreeze(e);
