@@ -134,13 +134,15 @@ static const struct member result_members[] = {
     FIELD(struct bench_result, cpu_percent, KIND_REAL),
     FIELD(struct bench_result, client_limited, KIND_BOOL),
     FIELD(struct bench_result, steady, KIND_REAL),
+    FIELD(struct bench_result, factor, KIND_U32),
 };
 
 /* ---- writing ---- */
 
 /* Three decimals: what is below a nanosecond says nothing, and makes files long. */
 static json_t *real_json(double value) {
-    return json_real(isfinite(value) ? round(value * 1e3) / 1e3 : 0);
+    bool small = isfinite(value * 1e3);
+    return json_real(small ? round(value * 1e3) / 1e3 : isfinite(value) ? value : 0);
 }
 
 /* Names come from devices, and need not be UTF-8. */

@@ -37,7 +37,8 @@ struct bench_result {
     struct bench_bucket *buckets; /* mem_alloc'd; NULL: none */
     double cpu_percent;
     bool client_limited;
-    double steady; /* slowest second / median second */
+    double steady;   /* slowest second / median second */
+    uint32_t factor; /* of a model: how many times smaller it was than the real thing; else 0 */
 };
 
 struct bench_settings {
