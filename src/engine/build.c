@@ -60,9 +60,21 @@ static struct shape stream_shape(const struct engine *e, enum segment_kind kind,
                : segment_shape(&e->table, profile, 0, segment_losses_least(&e->table, profile));
 }
 
+/* A checkpoint that loses a disk on its way may not have room for full protection any more, though
+ * it had when it began. What it wrote already counts as unwritten here: rather degraded than not at
+ * all. */
+static void reckon_again_after_loss(struct engine *e) {
+    uint32_t disks = pool_in_sync_count(e->pool);
+    if (e->checkpoint_running && disks < e->short_for_disks) {
+        e->short_for_disks = disks;
+        e->short_of_space |= space_is_short(e);
+    }
+}
+
 struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_kind kind,
                                enum profile profile, uint32_t keep_free, int *ret_error) {
     const struct geometry *g = &e->pool->super.geometry;
+    reckon_again_after_loss(e);
     if (s->segment != NULL && s->segment->state == SEGMENT_OPEN) {
         seal_if_disk_lost(e, s->segment);
     }

@@ -182,8 +182,8 @@ static void flush_done(struct disk_io *io) {
     fiber_group_done(CONTAINER_OF(io, struct flush_job, io)->group, OK);
 }
 
-/* All disks in parallel; one that fails is expelled. True if one was. One that joins meanwhile holds
- * nothing of this checkpoint. */
+/* All disks in parallel; one that fails is expelled. True if one was. One that joins meanwhile
+ * holds nothing of this checkpoint. */
 static bool flush_disks(struct engine *e) {
     struct flush_job jobs[POOL_DISKS_MAX];
     struct fiber_group group = FIBER_GROUP_INIT;
@@ -354,6 +354,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     e->job_error = OK;
     e->meta_error = OK;
     e->short_of_space = space_is_short(e);
+    e->short_for_disks = pool_in_sync_count(e->pool);
     int err = merge_volumes(e, volumes);
     if (err != OK) {
         return err;

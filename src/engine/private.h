@@ -316,7 +316,8 @@ struct engine {
     /* space (space.c): shares of the pool, in units of 2^-48 */
     uint64_t share[PROFILE_COUNT]; /* of one data block; 0: profile cannot be stored */
     uint64_t limit_share;
-    bool short_of_space; /* the running checkpoint writes segments degraded */
+    bool short_of_space;      /* the running checkpoint writes segments degraded, … */
+    uint32_t short_for_disks; /* … as was found with so many disks */
     uint64_t full_since; /* checkpoints when the cleaner could make no room for a write; 0: never */
     uint32_t ref_keep_free; /* chunks of each disk that long writes leave to checkpoints */
     /* What a checkpoint may need besides the rows of data. */
