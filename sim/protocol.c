@@ -128,20 +128,56 @@ static void on_stopped(void *owner) {
     ((struct protocol_world *)owner)->stopped = true;
 }
 
-static void add_targets(struct protocol_world *w) {
-    struct iscsi_rule rules[HOSTS_MAX], own = {.initiator = w->hosts[0].name};
+/* Who may use the shared target: all hosts but 0 and the one that is shut out now. */
+struct shared_access {
+    struct iscsi_rule rules[HOSTS_MAX];
+    struct iscsi_user user;
+    struct iscsi_access access;
+};
+
+static void shared_access(const struct protocol_world *w, struct shared_access *ret) {
     uint32_t count = 0;
     for (uint32_t i = 1; i < w->host_count; i++) {
-        rules[count++] =
-            (struct iscsi_rule){.initiator = w->hosts[i].name, .user = i % 2 == 1 ? "alice" : NULL};
+        if (i != w->shut_out) {
+            ret->rules[count++] = (struct iscsi_rule){.initiator = w->hosts[i].name,
+                                                      .user = i % 2 == 1 ? "alice" : NULL};
+        }
     }
-    const struct iscsi_user user = {.name = "alice",
+    ret->user = (struct iscsi_user){.name = "alice",
                                     .secret = "host-secret-of-it",
                                     .mutual_name = "target",
                                     .mutual_secret = "target-secret-0"};
-    const struct iscsi_access shared = {
-        .rules = rules, .rule_count = count, .users = &user, .user_count = 1};
+    ret->access = (struct iscsi_access){
+        .rules = ret->rules, .rule_count = count, .users = &ret->user, .user_count = 1};
+}
+
+/* The LUN is unmapped from a host for a while: its session ends, it cannot come back, and nobody
+ * else notices. */
+static void shut_out(struct protocol_world *w, uint32_t index) {
+    struct shared_access shared;
+    struct errmsg message = {0};
+    w->shut_out = index;
+    w->shut_until_ns = env_now_ns(w->env) + rng_below(&w->rng, 500) * NS_PER_MS;
+    if (index != 0) {
+        struct host *host = &w->hosts[index];
+        host->session_uncertain = true;
+        host->shut_ns = UINT64_MAX;
+        if (host->conn != NULL) {
+            tasks_cover(host, TASK_EVENT_unmapped);
+            host->conn->may_end = "its LUN is unmapped";
+        }
+    }
+    shared_access(w, &shared);
+    if (iscsi_target_set_access(w->server, SHARED, &shared.access, &message) != OK) {
+        protocol_fail(w, "%s", message.text);
+    }
+}
+
+static void add_targets(struct protocol_world *w) {
+    struct iscsi_rule own = {.initiator = w->hosts[0].name};
     const struct iscsi_access alone = {.rules = &own, .rule_count = 1};
+    struct shared_access shared;
+    shared_access(w, &shared);
     struct errmsg message = {0};
     w->shared = scsi_target_new(w->env);
     w->own = scsi_target_new(w->env);
@@ -159,7 +195,7 @@ static void add_targets(struct protocol_world *w) {
             protocol_fail(w, "%s", message.text);
         }
     }
-    if (iscsi_target_add(w->server, SHARED, w->shared, &shared, &message) != OK ||
+    if (iscsi_target_add(w->server, SHARED, w->shared, &shared.access, &message) != OK ||
         iscsi_target_add(w->server, OWN, w->own, &alone, &message) != OK) {
         protocol_fail(w, "%s", message.text);
     }
@@ -224,6 +260,7 @@ static void world_init(struct protocol_world *w, const struct protocol_options *
     add_hosts(w);
     add_targets(w);
     w->hangs_left = (uint32_t)rng_below(&w->rng, 4);
+    w->unmaps_left = (uint32_t)rng_below(&w->rng, 4);
     w->hosts_running = w->hosts_left = w->host_count;
     for (uint32_t i = 0; i < w->host_count; i++) {
         fiber_start(w->env, host_main, &w->hosts[i]);
@@ -239,6 +276,14 @@ static void disturb(struct protocol_world *w) {
         w->volumes[0].hangs_until_ns = now_ns + ms * NS_PER_MS;
         w->hung_ns = w->volumes[0].hangs_until_ns;
         COUNT(w, hangs);
+    }
+    if (w->shut_out != 0 && now_ns >= w->shut_until_ns) {
+        w->hosts[w->shut_out].shut_ns = now_ns;
+        shut_out(w, 0);
+    } else if (w->shut_out == 0 && w->unmaps_left > 0 && rng_chance(&w->rng, 1, 8)) {
+        w->unmaps_left--;
+        shut_out(w, (uint32_t)rng_between(&w->rng, 1, w->host_count - 1));
+        COUNT(w, unmaps);
     }
     protocol_check_limits(w);
 }

@@ -163,6 +163,7 @@ struct host {
     bool in_session;
     bool session_uncertain; /* whether the target still has it */
     struct host_parameters of_session;
+    uint64_t shut_ns; /* up to when it was shut out; UINT64_MAX: it is */
     uint16_t tsih, cid;
     uint32_t cmd_sn, itt;
     uint32_t exp_cmd_sn, max_cmd_sn; /* as told last */
@@ -194,7 +195,9 @@ struct protocol_world {
     uint32_t host_count, hosts_running, hosts_left;
     bool stopping, stopped;
     uint32_t resets_open, cold_resets_open;
-    uint32_t hangs_left;
+    uint32_t hangs_left, unmaps_left;
+    uint32_t shut_out; /* the host that may not use the shared target now; 0: none */
+    uint64_t shut_until_ns;
     uint64_t hung_ns; /* up to when the shared volume has answered nobody */
     uint32_t portal_count;
     uint32_t commands_max;
@@ -207,6 +210,15 @@ void protocol_fail(struct protocol_world *w, const char *format, ...) HF_PRINTF(
 bool protocol_has_failed(const struct protocol_world *w);
 void protocol_check_limits(struct protocol_world *w);
 #define COUNT(w, name) ((w)->result->stats.count[PSTAT_##name]++)
+
+/* Whether the host has been shut out some time since then; and whether that is why a login got this
+ * status: in the midst of CHAP its user may not be known any more. */
+static inline bool protocol_was_shut_out(const struct host *host, uint64_t since_ns) {
+    return host->shut_ns != 0 && host->shut_ns >= since_ns;
+}
+static inline bool protocol_shuts_out(const struct host *host, uint64_t since_ns, uint32_t status) {
+    return (status == 0x0201 || status == 0x0202) && protocol_was_shut_out(host, since_ns);
+}
 
 /* Every connection of the shared target may be ended now, or its commands taken. */
 void protocol_reset_begins(struct protocol_world *w, const struct host *by, bool ends_sessions);

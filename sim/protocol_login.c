@@ -52,6 +52,7 @@ struct login {
     enum login_aim aim;
     enum wrong wrong;
     bool needs_chap, mutual, stops_midway, breaks;
+    uint64_t began_ns;
     uint8_t stage;
     uint16_t tsih, cid;
     uint32_t itt, cmd_sn, status;
@@ -501,6 +502,7 @@ static void login_init(struct login *l, struct host *host, enum login_aim aim) {
                         .aim = aim,
                         .needs_chap = host->index % 2 == 1 && aim != LOGIN_DISCOVERY,
                         .itt = ++host->itt,
+                        .began_ns = env_now_ns(host->world->env),
                         .cmd_sn = host->cmd_sn,
                         .cid = host->cid};
     if (aim == LOGIN_WRONG) {
@@ -526,7 +528,8 @@ static void login_init(struct login *l, struct host *host, enum login_aim aim) {
 static void judge_refusal(struct login *l) {
     struct protocol_world *w = l->host->world;
     uint32_t due = wrong_status[l->wrong];
-    if ((l->conn->cut && l->status == 0) || l->stops_midway || protocol_has_failed(w)) {
+    bool shut_out = protocol_shuts_out(l->host, l->began_ns, l->status);
+    if ((l->conn->cut && l->status == 0) || l->stops_midway || shut_out || protocol_has_failed(w)) {
         return; /* it was cut before anybody could answer */
     }
     if (l->status >> 8 != 2 || (due != 0 && l->status != due)) {
@@ -572,7 +575,7 @@ static void enter(struct login *l) {
     host->attention_due |= !goes_on;
     host->conn = l->conn;
     host->in_session = true;
-    host->session_uncertain = l->conn->cut;
+    host->session_uncertain = l->conn->cut || protocol_was_shut_out(host, l->began_ns);
     host->tsih = tsih;
     host->cid = l->cid;
     host->cmd_sn = l->cmd_sn;
@@ -581,9 +584,10 @@ static void enter(struct login *l) {
     l->conn->now = host->of_session = l->offered;
     l->conn->state = CONN_FULL;
     l->conn->has_pdu = false;
-    l->conn->may_end = l->conn->cut               ? "it was cut"
-                       : w->cold_resets_open != 0 ? "the target was reset"
-                                                  : NULL;
+    l->conn->may_end = l->conn->cut                               ? "it was cut"
+                       : w->cold_resets_open != 0                 ? "the target was reset"
+                       : protocol_was_shut_out(host, l->began_ns) ? "its LUN is unmapped"
+                                                                  : NULL;
     if (old != NULL) {
         if (!old->cut && !conn_wait_end(old, NS_PER_S) && !protocol_has_failed(w)) {
             protocol_fail(w, "host %u: the old connection goes on", host->index);
@@ -614,6 +618,9 @@ static void discover(struct login *l) {
         return;
     }
     const char *name = answer_of(l, "TargetName");
+    if (name == NULL && protocol_was_shut_out(host, l->began_ns)) {
+        return;
+    }
     if (bhs_opcode(conn->bhs) != OP_TEXT_RESPONSE || name == NULL ||
         strcmp(name, host->target) != 0) {
         protocol_fail(host->world, "host %u: SendTargets is answered with %s", host->index,
@@ -658,6 +665,8 @@ bool host_login(struct host *host, enum login_aim aim) {
                       wrong_names[l->wrong]);
     } else if (aim == LOGIN_WRONG) {
         judge_refusal(l);
+    } else if (protocol_shuts_out(host, l->began_ns, l->status)) {
+        COUNT(w, shut_out);
     } else {
         host_login_failed(host, l->conn, aim, l->status);
     }

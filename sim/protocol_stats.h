@@ -47,6 +47,8 @@
     X(silences_noticed, "silent hosts whose session the target ended")                             \
     X(floods, "many connections that log in never")                                                \
     X(hangs, "times the volume answered nobody")                                                   \
+    X(unmaps, "times a host lost its only LUN")                                                    \
+    X(shut_out, "logins refused for that")                                                         \
     X(stops, "servers stopped with sessions left")                                                 \
     X(farewells, "messages that say that the target drops the session")
 
@@ -73,7 +75,8 @@ enum protocol_stat {
     X(cold_reset)                                                                                  \
     X(others_reset)                                                                                \
     X(new_session)                                                                                 \
-    X(new_connection) X(logout) X(cut_reset) X(cut_shutdown) X(silence) X(wrong_data) X(stop)
+    X(new_connection)                                                                              \
+    X(logout) X(cut_reset) X(cut_shutdown) X(silence) X(wrong_data) X(unmapped) X(stop)
 
 /* A connection. */
 #define PROTOCOL_PLACES(X)                                                                         \

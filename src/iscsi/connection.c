@@ -52,7 +52,9 @@ static void tx_release(struct iscsi_tx *tx) {
 static void stamp(struct iscsi_connection *connection, uint8_t *bhs, enum stat_sn stat_sn) {
     const struct iscsi_session *session = connection->session;
     uint32_t exp_cmd_sn = session != NULL ? session->exp_cmd_sn : connection->login.cmd_sn;
-    uint32_t max_cmd_sn = session != NULL ? session_max_cmd_sn(session) : exp_cmd_sn;
+    uint32_t max_cmd_sn = session != NULL            ? session_max_cmd_sn(session)
+                          : connection->is_dismissed ? connection->last_max_cmd_sn
+                                                     : exp_cmd_sn;
     put_be32(bhs + AT_STATSN, stat_sn == STAT_NONE ? 0 : connection->stat_sn);
     put_be32(bhs + AT_EXP_CMDSN, exp_cmd_sn);
     put_be32(bhs + AT_MAX_CMDSN, max_cmd_sn);
@@ -525,6 +527,10 @@ static void timer_fired(struct env_timer *timer) {
         connection_close(connection, "the login took too long");
         return;
     }
+    if (connection->is_dismissed) {
+        connection_close(connection, NULL);
+        return;
+    }
     if (is_stalled(connection, now)) {
         connection_close(connection, "the initiator takes no answers or sends no data");
         return;
@@ -648,6 +654,23 @@ void connection_close(struct iscsi_connection *connection, const char *why) {
         session_close(connection->session);
     }
     net_stream_close(connection->stream, connection_closed, connection);
+}
+
+void connection_dismiss(struct iscsi_connection *connection, const char *why) {
+    struct iscsi_session *session = connection->session;
+    struct env *env = connection->loop->env;
+    if (connection->stage != CONNECTION_FULL || session == NULL || connection->close_when_sent) {
+        connection_close(connection, why);
+        return;
+    }
+    server_event(connection->server, "connection of %s, %s ended: %s",
+                 net_stream_peer(connection->stream), session->initiator, why);
+    connection->is_dismissed = true;
+    connection->login.cmd_sn = session->exp_cmd_sn;
+    connection->last_max_cmd_sn = session_max_cmd_sn(session);
+    session_close(session);
+    env_timer_arm(env, &connection->timer, env_now_ns(env) + ISCSI_FAREWELL_S * NS_PER_S);
+    server_say_goodbye(connection);
 }
 
 void connection_broken(struct iscsi_connection *connection, const char *why) {

@@ -269,6 +269,8 @@ struct iscsi_connection {
     bool writing, close_when_sent, reads_no_more;
     uint64_t writing_since_ns;
     bool no_new_commands; /* the server stops: only data of running commands are taken */
+    bool is_dismissed;    /* its session has ended, and it is to be told so */
+    uint32_t last_max_cmd_sn;
     struct tx_slot slots[TX_SLOTS];
     uint32_t slots_used;
     uint32_t stat_sn, next_ttt;
@@ -360,6 +362,9 @@ struct iscsi_target *server_find_target(const struct iscsi_server *server, const
 void server_target_unref(struct iscsi_target *target); /* with the lock */
 /* A connection, or an order, has gone: is that the end of a stop? */
 void server_something_gone(struct iscsi_server *server);
+/* Tells the initiator that all connections of its session will be dropped (RFC 7143 §11.9), and
+ * drops this one when it has been told. */
+void server_say_goodbye(struct iscsi_connection *connection);
 /* A stopping server says goodbye to a session that has nothing in hand any more. */
 void server_session_idle(struct iscsi_connection *connection);
 /* Answers SendTargets for this connection; `which`: "All", a name, or "". */
@@ -393,6 +398,9 @@ void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
 void connection_unpin(struct iscsi_connection *connection);
 /* Ends it; everything it runs is dropped. Harmless twice. `why` NULL: nothing to tell. */
 void connection_close(struct iscsi_connection *connection, const char *why);
+/* Ends its session at once, for a reason that is not the initiator's; the connection when he has
+ * been told, or has not listened for ISCSI_FAREWELL_S. */
+void connection_dismiss(struct iscsi_connection *connection, const char *why);
 /* A PDU that breaks the protocol so that this connection cannot go on. */
 void connection_broken(struct iscsi_connection *connection, const char *why);
 struct iscsi_tx *tx_new(uint8_t opcode, uint8_t flags);

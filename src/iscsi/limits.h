@@ -51,6 +51,7 @@ enum {
     /* Whoever has not taken a batch of answers (2 MiB at most), or has sent nothing of the data he
      * was asked for, for so long holds memory that others could use: the connection ends. */
     ISCSI_STALL_S = 60,
+    ISCSI_FAREWELL_S = 2, /* to take the message that the session has ended */
 
     ISCSI_EVENTS_MAX = 200, /* told in one ISCSI_EVENTS_S; of the rest only how many there were */
     ISCSI_EVENTS_S = 10,

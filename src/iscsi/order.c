@@ -54,7 +54,11 @@ static void order_run(struct iscsi_order *order) {
         order->parameters = to->keys.parameters;
         order->session = session_give_up(to);
     }
-    connection_close(to, order->why);
+    if (order->by == NULL) {
+        connection_dismiss(to, order->why);
+    } else { /* by its own initiator, who needs not be told */
+        connection_close(to, order->why);
+    }
     connection_unpin(to);
     if (order->by == NULL) {
         order_end(order, server);

@@ -585,7 +585,7 @@ void server_something_gone(struct iscsi_server *server) {
     }
 }
 
-static void say_goodbye(struct iscsi_connection *connection) {
+void server_say_goodbye(struct iscsi_connection *connection) {
     struct iscsi_tx *tx = tx_new(OP_ASYNC, BHS_FINAL);
     put_be32(tx->bhs + AT_ITT, ISCSI_TAG_NONE);
     tx->bhs[AT_ASYNC_EVENT] = ASYNC_DROPS_ALL;
@@ -599,7 +599,7 @@ static void say_goodbye(struct iscsi_connection *connection) {
 void server_session_idle(struct iscsi_connection *connection) {
     if (connection->no_new_commands && connection->session != NULL &&
         !connection->close_when_sent && list_is_empty(&connection->session->commands)) {
-        say_goodbye(connection);
+        server_say_goodbye(connection);
     }
 }
 

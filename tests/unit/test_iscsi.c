@@ -595,6 +595,9 @@ static void targets_and_portals_come_and_go(void **state) {
     struct errmsg message = {0};
     struct host h;
     login(&h, w);
+    struct host deaf; /* takes nothing any more */
+    login_with(&deaf, w, 2, TEXT(NAMES));
+    deaf.peer.stalled = true;
     assert_int_equal(iscsi_portal_add(w->server, PORTAL, &message), ERR_BUSY);
     assert_int_equal(iscsi_portal_add(w->server, "192.0.2.2:3260", NULL), OK);
     assert_string_equal(iscsi_portal_address(w->server, 1), "192.0.2.2:3260");
@@ -609,6 +612,16 @@ static void targets_and_portals_come_and_go(void **state) {
     assert_false(h.peer.closed);
     assert_int_equal(iscsi_target_remove(w->server, TARGET, NULL), OK);
     fake_env_settle(&w->fake);
+    receive(&h,
+            OP_ASYNC); /* it is told that the session has ended, with the numbers as they were */
+    assert_int_equal(h.bhs[AT_ASYNC_EVENT], 3);
+    assert_int_equal(get_be32(h.bhs + AT_EXP_CMDSN), h.cmd_sn);
+    assert_int_equal(get_be32(h.bhs + AT_MAX_CMDSN), h.cmd_sn + ISCSI_COMMANDS_MAX - 1);
+    assert_int_equal(iscsi_session_list(w->server, NULL, 0), 0);
+    assert_false(deaf.peer.closed);
+    fake_env_advance(&w->fake, ISCSI_FAREWELL_S * NS_PER_S);
+    assert_true(deaf.peer.closed);
+    host_free(&deaf);
     assert_true(h.peer.closed);
     assert_int_equal(iscsi_target_remove(w->server, TARGET, NULL), ERR_NOT_FOUND);
     host_free(&h);

@@ -532,6 +532,8 @@ static void changes_take_effect_at_once(void **state) {
     /* nothing is left for it: its session ends, the other's does not */
     allow(w, TARGET, after + 2, 1);
     fake_env_settle(&w->fake);
+    receive(&a, OP_ASYNC);
+    assert_int_equal(a.bhs[AT_ASYNC_EVENT], 3); /* its session is dropped */
     assert_true(a.peer.closed && !b.peer.closed);
     assert_int_equal(test_unit(&b, 2), 0);
     host_free(&a);
