@@ -286,6 +286,8 @@ static void wrong_settings_name_line_and_key(void **state) {
         {"read-cache = 12Q", "line 1: read-cache: \"12Q\" is not a size"},
         {"read-cache = 4K", "line 1: read-cache: \"4K\" is not a size from 1M"},
         {"iscsi-threads = 0", "line 1: iscsi-threads: \"0\" is not a number from 1 to 16"},
+        {"rebuild-share = 101", "is not a number from 1 to 100 (percent)"},
+        {"rebuild-grace = soon", "(seconds)"},
         {"iscsi-threads = 17", "is not a number from 1 to 16"},
         {"iscsi-threads = 2x", "is not a number from 1 to 16"},
         {"iscsi-threads = 2\niscsi-threads = 2", "line 2: iscsi-threads: is set a second time"},
