@@ -29,6 +29,8 @@ static const uint64_t CONSEQUENCE_NS = 45 * NS_PER_S;
  * it has acknowledged, and it must be possible to import it. */
 static const double SPACE_LEFT = 0.9;
 
+enum { ROT_ROUNDS = 40 };
+
 static bool may_be_lost(struct world *w, uint32_t bad) {
     return w->cramped || workload_space_need_without(w, bad) < SPACE_LEFT;
 }
@@ -181,6 +183,20 @@ void faults_event(struct world *w) {
     if (index >= 0) {
         disk_breaks(w, (uint32_t)index);
     }
+}
+
+void faults_rot(struct world *w, uint32_t except) {
+    int index = w->faults ? victim_among(w, ~(1u << except)) : -1;
+    if (index < 0) {
+        return;
+    }
+    w->excused |= 1u << index;
+    w->suspect |= 1u << index;
+    w->suspect_until_ns[index] = env_now_ns(w->env) + CONSEQUENCE_NS;
+    for (int i = 0; i < ROT_ROUNDS; i++) {
+        touch_blocks(w, w->disks[index], false);
+    }
+    harm(w, faults_bad(w));
 }
 
 bool faults_lose(struct world *w, uint32_t index) {

@@ -252,6 +252,9 @@ void moves_event(struct world *w) {
             return; /* one trouble at a time is enough: what leaves is as good as bad to others */
         }
         w->asked_to_leave |= bit;
+        if (rng_chance(&w->move_rng, 3, 4)) {
+            faults_rot(w, w->member_disk[c.member]); /* what is copied must be looked at */
+        }
     }
     if (c.disk != MEMBER_UNKNOWN) {
         (void)snprintf(c.path, sizeof(c.path), "%s", sim_disk_path(w->disks[c.disk]));

@@ -292,6 +292,7 @@ void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume
 /* faults.c */
 uint32_t faults_bad(struct world *w);              /* mask of the disks that do not count now */
 void faults_event(struct world *w);                /* draws one and does it, within the budget */
+void faults_rot(struct world *w, uint32_t except); /* much of some other disk, if it may be */
 bool faults_lose(struct world *w, uint32_t index); /* it vanishes, if the budget allows that */
 void faults_end(struct world *w);                  /* everything that can be well again is */
 void faults_poll(struct world *w);  /* looks at the engine's status; counts; judges expulsions */

@@ -217,11 +217,19 @@ static void after_flush(struct engine *e) {
     }
 }
 
+static uint64_t members_in_sync(const struct engine *e) {
+    uint64_t mask = 0;
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        mask |= pool_member_in_sync(e->pool, m) ? 1ull << m : 0;
+    }
+    return mask;
+}
+
 /* Tables and flush, again for as long as a disk is lost in between: what the table says about lost
  * columns, and the map about places, must be true when it commits. */
 static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
     for (int attempt = 0; attempt < POOL_DISKS_MAX; attempt++) {
-        uint32_t before = pool_in_sync_count(e->pool);
+        uint64_t before = members_in_sync(e);
         e->stage = "checkpoint: tables";
         int err = mover_take_back(e) ? merge_map(e, &roots->map) : OK;
         (void)rebuild_switch(e);
@@ -233,7 +241,7 @@ static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
         }
         e->stage = "checkpoint: flush";
         (void)flush_disks(e);
-        if (pool_in_sync_count(e->pool) == before) {
+        if ((before & ~members_in_sync(e)) == 0) {
             return OK;
         }
     }
