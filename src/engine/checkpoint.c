@@ -27,6 +27,7 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "engine/mover.h"
+#include "engine/relocate.h"
 
 #define POSTPONED_LEAST_NS (1 * NS_PER_S)
 #define POSTPONED_MOST_NS (30 * NS_PER_S)
@@ -128,6 +129,7 @@ static void freeze(struct engine *e) {
     }
     e->frozen_bytes = e->dirty_bytes;
     e->dirty_bytes = 0;
+    relocate_freeze(e);
 }
 
 static void unfreeze(struct engine *e) {
@@ -160,7 +162,16 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
         struct volume *v = roots->volume[i];
         bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
         roots->root[i] = v->tree.root;
-        err = deleting ? volume_reclaim(v, &roots->root[i]) : volume_merge(v, &roots->root[i]);
+        if (deleting) {
+            err = volume_reclaim(v, &roots->root[i]);
+            continue;
+        }
+        err = SABOTAGE(relocate_overtakes) ? volume_merge(v, &roots->root[i])
+                                           : relocate_merge(v, &roots->root[i]);
+        if (err == OK) {
+            err = SABOTAGE(relocate_overtakes) ? relocate_merge(v, &roots->root[i])
+                                               : volume_merge(v, &roots->root[i]);
+        }
     }
     int flushed = builders_flush(e);
     return err != OK ? err : flushed;
@@ -345,10 +356,10 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     uint64_t log_start = log_committed_lsn(e->log) + 1;
     uint32_t copies = e->pool->meta_copies; /* if they are raised now, the next one has them all */
     e->stage = "checkpoint: merge";
+    e->short_of_space = space_is_short(e);
     freeze(e);
     e->job_error = OK;
     e->meta_error = OK;
-    e->short_of_space = space_is_short(e);
     int err = merge_volumes(e, volumes);
     if (err != OK) {
         return err;
@@ -359,6 +370,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     if (err != OK) {
         return err;
     }
+    relocate_apply_frees(e);
     for (uint32_t i = 0; i < volumes->count; i++) {
         volumes->volume[i]->phys.tree = volumes->root[i];
     }
@@ -414,6 +426,7 @@ int checkpoint_run(struct engine *e, uint64_t flags) {
     }
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->checkpoint_waiters);
+    fiber_queue_wake_all(&e->relocate_work);
     return err;
 }
 
