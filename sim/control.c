@@ -222,7 +222,9 @@ static void judge_other(struct world *w, struct control *c) {
                   (c->kind == CONTROL_CHECKPOINT && checkpoint_may_wait(w)) ||
                   c->kind == CONTROL_VOLUME_PROFILE ||
                   (c->kind == CONTROL_CONFIG_SET && workload_space_need(w) > 0.8));
-    if (c->result != OK && !space) {
+    /* Disks may have been lost since it was drawn. */
+    bool disks = c->result == ERR_INVALID && c->kind == CONTROL_VOLUME_PROFILE;
+    if (c->result != OK && !space && !disks) {
         world_fail(w, "%s %s: %s: %s", kind_names[c->kind], v == NULL ? "" : v->name,
                    error_name(c->result), c->err.text);
         return;

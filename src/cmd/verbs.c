@@ -69,6 +69,7 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_OUTPUT, "output", OPTION_TEXT, "FILE", "write to this file, readable for you alone", NULL},
     {OPT_SECRETS, "secrets", OPTION_FLAG, NULL, "CHAP secrets, too; only to a file", NULL},
     {OPT_DRY_RUN, "dry-run", OPTION_FLAG, NULL, "only say what would be done", NULL},
+    {OPT_STOP, "stop", OPTION_FLAG, NULL, "stop it where it is", NULL},
 };
 
 const struct option_spec *option_spec(enum option_id id) {
@@ -169,6 +170,27 @@ const struct verb verbs[] = {
      false,
      cmd_volume_resize,
      {OPT_SIZE}},
+    {"volume",
+     "set",
+     {"POOL/VOLUME"},
+     "give a volume another profile",
+     "Any to any, while it is in use. New data has it at once, the rest is moved in the background "
+     "(volume list shows how far it is), across restarts. --dry-run says what it does to the "
+     "space.",
+     "volumes",
+     false,
+     cmd_volume_set,
+     {OPT_PROFILE, OPT_DRY_RUN}},
+    {"volume",
+     "reorder",
+     {"POOL/VOLUME"},
+     "put a volume's blocks in order",
+     "For volumes that random writes have scattered (EXTENT in volume list) and that are read from "
+     "front to back. In the background; goes on after a restart.",
+     "volumes",
+     false,
+     cmd_volume_reorder,
+     {OPT_STOP}},
     {"volume",
      "delete",
      {"POOL/VOLUME"},

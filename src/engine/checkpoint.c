@@ -468,6 +468,7 @@ static bool postpone(struct engine *e) {
         MIN(MAX(e->postponed_pause_ns * 2, POSTPONED_LEAST_NS), POSTPONED_MOST_NS);
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->checkpoint_waiters);
+    fiber_queue_wake_all(&e->relocate_work);
     (void)fiber_queue_wait_until(&e->work, env_now_ns(e->env) + e->postponed_pause_ns);
     return true;
 }

@@ -40,7 +40,8 @@
 enum {
     STRETCH_BLOCKS = 64, /* what lies together like that is not scattered */
     GAP_BLOCKS = 16,     /* … and what lies between two blocks is read, too */
-    READERS_MAX = 32,
+    READERS_MAX = 96,
+    READERS_BUSY = 2,     /* … that do not wait for ever while there are requests */
     RAW_BLOCKS = 1 << 18, /* looked at in one go */
     LOOKS_MAX = 8,
     SAMPLES = 32,
@@ -196,7 +197,8 @@ void relocate_freeze(struct engine *e) {
         return;
     }
     mark_changed(r, &r->volume->frozen);
-    r->taken = r->ready && volume_is_relocating(r->volume) && !e->short_of_space && has_room(e, r);
+    r->taken = r->ready && !r->done && volume_is_relocating(r->volume) && !e->short_of_space &&
+               has_room(e, r);
     if (r->taken) {
         e->relocating_chunks = chunks_for(e, (enum profile)r->volume->phys.profile, r->count);
     }
@@ -269,9 +271,10 @@ int relocate_merge(struct volume *v, struct tree_root_phys *root) {
     }
     v->phys.allocated_blocks = v->phys.allocated_blocks + count - p.gone;
     v->phys.relocated_to = r->end;
+    v->puts += count;
     e->relocated_blocks += count;
-    r->moved = count;
     r->done = true;
+    fiber_queue_wake_all(&e->relocate_work); /* the next window is read meanwhile */
     return OK;
 }
 
@@ -295,6 +298,7 @@ struct reading {
     struct relocation *r;
     struct relocated **order; /* as they lie */
     uint64_t at;
+    uint32_t readers;
     struct fiber_group group;
 };
 
@@ -385,10 +389,13 @@ static void piece_take(struct engine *e, const struct piece *p) {
     buf_unref(data);
 }
 
-/* Requests come first: a piece waits for a moment without them, but not for ever. False: nobody
- * wants the window any more. */
-static bool give_way(const struct engine *e, const struct relocation *r) {
-    for (int i = 0; i < YIELDS_MAX && e->running > 0 && e->state == ENGINE_RUNNING; i++) {
+/* Requests come first: readers wait for a moment without them, a few of them not for ever. False:
+ * nobody wants the window any more. */
+static bool give_way(const struct engine *e, const struct relocation *r, bool patient) {
+    for (int i = 0; (patient || i < YIELDS_MAX) && e->running > 0; i++) {
+        if (e->state != ENGINE_RUNNING || !volume_is_relocating(r->volume)) {
+            break;
+        }
         fiber_sleep_until(env_now_ns(e->env) + YIELD_NS);
     }
     return e->state == ENGINE_RUNNING && volume_is_relocating(r->volume);
@@ -396,7 +403,8 @@ static bool give_way(const struct engine *e, const struct relocation *r) {
 
 static void reader_fiber(void *arg) {
     struct reading *rd = arg;
-    while (give_way(rd->e, rd->r) && rd->at < rd->r->count) {
+    bool patient = rd->readers++ >= READERS_BUSY;
+    while (give_way(rd->e, rd->r, patient) && rd->at < rd->r->count) {
         struct piece p = {.item = &rd->order[rd->at], .count = 1};
         while (p.count < RUN_BLOCKS && rd->at + p.count < rd->r->count) {
             uint64_t a = p.item[p.count - 1]->old.vba, b = p.item[p.count]->old.vba;
@@ -457,16 +465,18 @@ static bool window_commit(struct engine *e, struct relocation *r) {
         if (r->failed || !has_room(e, r)) {
             break;
         }
-        checkpoint_want(e);
-        fiber_queue_wait(&e->checkpoint_waiters);
-        if (!r->done && (e->postponed || e->checkpoint_ended == ended)) {
+        if (!r->taken) {
+            checkpoint_want(e);
+        }
+        fiber_queue_wait(&e->relocate_work);
+        if (e->postponed && e->checkpoint_ended == ended) {
             break;
         }
     }
-    while (r->taken && e->checkpoint_running) { /* it is merging what we hold */
-        fiber_queue_wait(&e->checkpoint_waiters);
+    while (r->taken && !r->done && e->checkpoint_running) { /* it is merging what we hold */
+        fiber_queue_wait(&e->relocate_work);
     }
-    return r->done;
+    return r->done; /* the next window is read while this one is written and committed */
 }
 
 /* The pass has come to its end. */

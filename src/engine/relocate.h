@@ -19,12 +19,11 @@ struct relocation { /* of one window of one volume */
     uint64_t start, end; /* blocks; end: where the next window begins */
     struct relocated *item;
     uint64_t count, room;
-    bool ready;     /* all of it is in memory: the next checkpoint takes it */
-    bool taken;     /* by the checkpoint under way */
-    bool done;      /* … which has merged it */
-    bool failed;    /* … which could not: a node is lost */
-    bool last;      /* of its pass */
-    uint64_t moved; /* blocks */
+    bool ready;  /* all of it is in memory: the next checkpoint takes it */
+    bool taken;  /* by the checkpoint under way */
+    bool done;   /* … which has merged it */
+    bool failed; /* … which could not: a node is lost */
+    bool last;   /* of its pass */
 };
 
 /* A fiber: for as long as the engine runs. */
