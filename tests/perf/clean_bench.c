@@ -233,7 +233,10 @@ static void reorder(struct model *m, const struct options *o) {
     read_all(m, "overwritten at random");
     struct cost before = cost_read(m);
     uint64_t start = env_now_ns(m->env);
+    m->stages = (struct stages){0};
+    m->measuring = true;
     model_run(m, reorder_fiber);
+    m->measuring = false;
     double seconds = (double)(env_now_ns(m->env) - start) / 1e9;
     struct cost after = cost_read(m);
     double piece = (double)o->window_bytes * (double)o->dirty_bytes / 2 / (double)o->lun_bytes;
@@ -244,6 +247,7 @@ static void reorder(struct model *m, const struct options *o) {
            piece * 8192 / (1 << 20));
     printf("    bytes written to disks for each of the LUN: %.2f\n",
            (double)(after.disk_bytes - before.disk_bytes) / (double)o->lun_bytes);
+    model_stages_print(&m->stages);
     read_all(m, "reordered");
     model_death(m);
 }
