@@ -26,6 +26,7 @@
 #include "engine/engine.h"
 #include "log/log.h"
 #include "map/map.h"
+#include "segment/room.h"
 #include "tree/cache.h"
 #include "tree/tree.h"
 #include "volume/overlay.h"
@@ -225,6 +226,13 @@ struct move { /* where a run was before the cleaner moved it to a row without re
 
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
+/* What a checkpoint was found to have room for, with so many chunks free (space.c). */
+struct room_proof {
+    struct segment_room room;
+    uint32_t meta_copies;
+    uint64_t blocks[PROFILE_COUNT]; /* of data, by profile; all 0: nothing known */
+};
+
 struct engine {
     struct volume_door door;
     struct env *env;
@@ -320,6 +328,7 @@ struct engine {
     uint32_t meta_keep, keep_segments;  /* segments: for all metadata; for all */
     uint64_t keep_nodes[PROFILE_COUNT]; /* blocks, by the profile they are stored in */
     uint32_t profiles_in_use;           /* mask */
+    struct room_proof room_proof;       /* anew after each recount */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
@@ -425,7 +434,7 @@ struct charge {
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
 /* That would not have to wait for space. */
-bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count);
+bool space_is_plenty(struct engine *e, const struct volume *v, uint64_t count);
 /* What has its place on disk already needs no memory, and no room in a checkpoint. */
 void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);

@@ -174,7 +174,7 @@ static void tx_write(struct iscsi_connection *connection) {
         }
     }
     connection->writing = true;
-    connection->writing_since_ns = env_now_ns(connection->server->env);
+    connection->writing_since_ns = env_now_ns(connection->loop->env);
     net_stream_writev(connection->stream, iov, iov_count, tx_written, connection);
 }
 
@@ -360,7 +360,7 @@ static bool rx_take_tail(struct iscsi_connection *connection) {
         return false;
     }
     rx->stage = RX_HEADER;
-    connection->heard_ns = env_now_ns(connection->server->env);
+    connection->heard_ns = env_now_ns(connection->loop->env);
     if (!rx->ignored) {
         if (connection->stage == CONNECTION_FULL) {
             session_pdu(connection);
@@ -374,7 +374,7 @@ static bool rx_take_tail(struct iscsi_connection *connection) {
 
 static bool rx_is_held_up(const struct iscsi_connection *connection) {
     return connection->reads_no_more || connection->stage == CONNECTION_CLOSING ||
-           connection->tx_count > ISCSI_TX_QUEUE_MAX;
+           connection->login.waits || connection->tx_count > ISCSI_TX_QUEUE_MAX;
 }
 
 static void rx_process(struct iscsi_connection *connection) {
@@ -477,10 +477,11 @@ static bool is_stalled(const struct iscsi_connection *connection, uint64_t now) 
 
 static void timer_fired(struct env_timer *timer) {
     struct iscsi_connection *connection = CONTAINER_OF(timer, struct iscsi_connection, timer);
-    struct iscsi_server *server = connection->server;
-    uint64_t now = env_now_ns(server->env);
-    uint64_t silence = server->options.keepalive_s * NS_PER_S;
-    uint64_t patience = server->options.keepalive_answer_s * NS_PER_S;
+    const struct iscsi_options *options = &connection->server->options;
+    struct env *env = connection->loop->env;
+    uint64_t now = env_now_ns(env);
+    uint64_t silence = options->keepalive_s * NS_PER_S;
+    uint64_t patience = options->keepalive_answer_s * NS_PER_S;
     if (connection->stage == CONNECTION_LOGIN) {
         connection_close(connection, "the login took too long");
         return;
@@ -491,11 +492,11 @@ static void timer_fired(struct env_timer *timer) {
     }
     if (connection->heard_ns + silence > now) {
         connection->ping_sent = false;
-        env_timer_arm(server->env, timer, connection->heard_ns + silence);
+        env_timer_arm(env, timer, connection->heard_ns + silence);
     } else if (connection->ping_sent) {
         connection_close(connection, "the initiator does not answer");
     } else {
-        env_timer_arm(server->env, timer, now + patience);
+        env_timer_arm(env, timer, now + patience);
         send_ping(connection);
     }
 }
@@ -504,14 +505,16 @@ static void timer_fired(struct env_timer *timer) {
 
 void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
                        const struct net_prefix *address) {
-    struct iscsi_server *server = portal->server;
+    struct iscsi_loop *loop = portal->loop;
+    struct iscsi_server *server = loop->server;
     struct iscsi_connection *connection = MEM_NEW(struct iscsi_connection);
     connection->server = server;
+    connection->loop = loop;
     connection->stream = stream;
     connection->portal_tag = portal->tag;
     connection->address = *address;
     connection->stage = CONNECTION_LOGIN;
-    connection->since_ns = env_now_ns(server->env);
+    connection->since_ns = env_now_ns(loop->env);
     connection->heard_ns = connection->since_ns;
     connection->segment_bytes_max = LOGIN_SEGMENT_BYTES;
     connection->login.stage = 0xff;
@@ -523,11 +526,30 @@ void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
     connection->timer.fire = timer_fired;
     list_init(&connection->tx_queue);
     keys_init(&connection->keys);
+    list_append(&loop->connections, &connection->in_loop);
+    connection->logging_in = true;
+    server_lock(server);
     list_append(&server->connections, &connection->in_server);
     server->login_count++;
-    env_timer_arm(server->env, &connection->timer,
+    bool stopping = atomic_load(&server->stopping);
+    server_unlock(server);
+    if (stopping) { /* our loop has still to hear of it */
+        connection_close(connection, NULL);
+        return;
+    }
+    env_timer_arm(loop->env, &connection->timer,
                   connection->since_ns + server->options.login_s * NS_PER_S);
     rx_read(connection);
+}
+
+void connection_unpin(struct iscsi_connection *connection) {
+    struct iscsi_server *server = connection->server;
+    server_lock(server);
+    bool last = --connection->pins == 0 && connection->gone;
+    server_unlock(server);
+    if (last) {
+        mem_free(connection);
+    }
 }
 
 static void connection_closed(void *owner) {
@@ -541,10 +563,18 @@ static void connection_closed(void *owner) {
     mem_free(connection->rx.buffer);
     mem_free(connection->rx.surplus);
     text_reset(connection);
+    mem_free(connection->login.answer);
     memory_account_close(connection->memory);
+    list_remove(&connection->in_loop);
+    server_lock(server);
     list_remove(&connection->in_server);
-    mem_free(connection);
-    server_connection_gone(server);
+    connection->gone = true;
+    bool last = connection->pins == 0;
+    server_unlock(server);
+    if (last) {
+        mem_free(connection);
+    }
+    server_something_gone(server);
 }
 
 void connection_close(struct iscsi_connection *connection, const char *why) {
@@ -559,14 +589,15 @@ void connection_close(struct iscsi_connection *connection, const char *why) {
                      who[0] != 0 ? ", " : "", who, why);
     }
     if (connection->stage == CONNECTION_LOGIN) {
+        server_lock(server);
+        connection->logging_in = false;
         server->login_count--;
+        server_unlock(server);
     }
     connection->stage = CONNECTION_CLOSING;
-    env_timer_cancel(server->env, &connection->timer);
+    env_timer_cancel(connection->loop->env, &connection->timer);
     if (connection->session != NULL) {
-        struct iscsi_session *session = connection->session;
-        connection->session = NULL;
-        session_close(session);
+        session_close(connection->session);
     }
     net_stream_close(connection->stream, connection_closed, connection);
 }

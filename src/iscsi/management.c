@@ -50,12 +50,17 @@ static enum response manage(struct iscsi_session *session, enum scsi_function fu
 static void cold_reset(struct iscsi_connection *connection) {
     struct iscsi_server *server = connection->server;
     const struct iscsi_target *target = connection->session->target;
-    LIST_FOR_EACH_SAFE(it, &server->connections) {
+    struct list orders;
+    list_init(&orders);
+    server_lock(server);
+    LIST_FOR_EACH(it, &server->connections) {
         struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
         if (other != connection && other->session != NULL && other->session->target == target) {
-            connection_close(other, "the target was reset");
+            order_add(&orders, order_close(other, "the target was reset"));
         }
     }
+    server_unlock(server);
+    orders_go(&orders, connection->loop);
     connection_flush_and_close(connection);
 }
 

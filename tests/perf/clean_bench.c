@@ -90,10 +90,11 @@ static void setup(struct model *m, const struct options *o) {
     m->factor = o->factor;
     m->profile = o->profile;
     m->lun_bytes = o->lun_bytes;
-    m->geometry = (struct geometry){.chunk_blocks = (uint32_t)(o->chunk_bytes / BLOCK_BYTES),
-                                    .ring_blocks = (uint32_t)(8 * o->dirty_bytes / BLOCK_BYTES / 4),
-                                    .row_blocks = (uint32_t)(o->chunk_bytes / BLOCK_BYTES / 10),
-                                    .node_blocks = 4};
+    m->geometry =
+        (struct geometry){.chunk_blocks = (uint32_t)(o->chunk_bytes / BLOCK_BYTES),
+                          .ring_blocks = (uint32_t)(8 * o->dirty_bytes / BLOCK_BYTES / 4),
+                          .row_blocks = (uint32_t)MIN(o->chunk_bytes / BLOCK_BYTES / 10, 64u),
+                          .node_blocks = 4};
     m->limits = (struct engine_limits){.read_cache_bytes = 4 << 20,
                                        .node_cache_bytes = o->lun_bytes / 64,
                                        .dirty_bytes = o->dirty_bytes,
