@@ -118,6 +118,9 @@ bool cleaner_gains_ahead(struct engine *e) {
     struct need need;
     struct victims *v = MEM_NEW(struct victims);
     bool gains = false;
+    LIST_FOR_EACH(link, &e->volumes) {
+        gains |= volume_may_fold(CONTAINER_OF(link, struct volume, link));
+    }
     reckon(e, true, &need);
     for (int p = 0; p < PROFILE_COUNT && !gains; p++) {
         struct victims_wanted wanted = {

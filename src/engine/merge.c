@@ -29,7 +29,7 @@
 #include "codec/crc.h"
 #include "engine/private.h"
 
-enum { PACE_RUNS = 64 };
+enum { PACE_RUNS = 64, FOLD_NODES = 512 };
 
 #define RETRY_LEAST_NS (60 * NS_PER_S)
 #define RETRY_MOST_NS (3600 * NS_PER_S)
@@ -238,6 +238,7 @@ static bool batch_next(void *ctx, struct tree_op *ret_op) {
         }
         if (b->x->kind == OVERLAY_HOLE) {
             b->done = b->x->count;
+            b->v->unmapped += b->x->count;
             *ret_op =
                 (struct tree_op){.kind = TREE_DELETE, .key = b->x->start, .count = b->x->count};
             return true;
@@ -325,6 +326,7 @@ static int merge_try(struct volume *v, enum merge_how how, struct tree_root_phys
     }
     v->phys.allocated_blocks = v->phys.allocated_blocks + b.puts - b.freed;
     v->puts += b.puts;
+    v->unmapped = ret_root->levels > 1 ? v->unmapped : 0;
     return OK;
 }
 
@@ -378,6 +380,20 @@ static int volume_settle(struct volume *v, struct tree_root_phys *root) {
     return OK;
 }
 
+/* A merge cannot stop for requests that come meanwhile, so it must not take long. */
+bool volume_may_fold(const struct volume *v) {
+    const struct tree_root_phys *root = &v->tree.root;
+    uint32_t never = VOLUME_FLAG_DAMAGED | VOLUME_FLAG_BROKEN | VOLUME_FLAG_DELETING;
+    uint64_t items = 0;
+    if (root->levels < 2 || v->unmapped == 0 || (v->phys.flags & never) != 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i + 1 < root->levels; i++) {
+        items += root->level[i].items;
+    }
+    return MIN(items, root->level[root->levels - 1].nodes) <= FOLD_NODES;
+}
+
 /* `root`: the tree as it is before the merge, and after it. */
 int volume_merge(struct volume *v, struct tree_root_phys *ret_root) {
     bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
@@ -385,8 +401,9 @@ int volume_merge(struct volume *v, struct tree_root_phys *ret_root) {
         overlay_clear(&v->frozen); /* of requests that were on their way */
         return OK;
     }
-    if (damaged ? volume_merge_is_due(v) : !overlay_is_empty(&v->frozen) || v->settles) {
-        bool whole = damaged || v->settles;
+    bool folds = v->settles || (v->engine->ahead && volume_may_fold(v));
+    if (damaged ? volume_merge_is_due(v) : !overlay_is_empty(&v->frozen) || folds) {
+        bool whole = damaged || folds;
         int err = merge_try(v, whole ? MERGE_WHOLE : MERGE_PLANNED, ret_root);
         bool merged = err == OK;
         err = merged && v->settles ? volume_settle(v, ret_root) : err;

@@ -150,9 +150,10 @@ struct volume {
     /* relocate.c: checkpoints that had ended when the pass began, and had begun when the profile
      * was set; blocks that could not be moved before the pass; when to try again. */
     uint64_t pass_from, profile_set_at, unrelocated_before, relocate_at_ns;
-    uint64_t puts; /* since its extents were sampled, … */
-    bool sampled;  /* … in this mount */
-    bool settles;  /* the next merge folds its runs and moves its nodes to its profile */
+    uint64_t unmapped; /* blocks of ranges that may still be tombstones, and hold space */
+    uint64_t puts;     /* since its extents were sampled, … */
+    bool sampled;      /* … in this mount */
+    bool settles;      /* the next merge folds its runs and moves its nodes to its profile */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
@@ -414,6 +415,8 @@ struct merge_mark {
 struct merge_mark merge_begin(struct engine *e);
 void merge_note_made(struct engine *e, uint64_t vba); /* a block of a row to be written */
 void merge_undo(struct engine *e, const struct merge_mark *mark);
+/* What has been unmapped in it still holds space below its runs, and would come back cheaply. */
+bool volume_may_fold(const struct volume *v);
 bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well again */
 void volume_retry_later(struct volume *v);
 bool error_is_loss(int error); /* of something that was to be read */
