@@ -25,6 +25,7 @@
     X(cleaner_drops_block, "the cleaner leaves out the last live block of a run")                  \
     X(fault_half_done, "a merge that a lost node ends clears the live bits it had come to")        \
     X(relocate_overtakes, "what a reordering has read replaces what was written since")            \
+    X(pins_ignored, "a chunk is given back while somebody reads it")                               \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
