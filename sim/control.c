@@ -22,6 +22,8 @@ static const char *const kind_names[CONTROL_KINDS] = {
     [CONTROL_VOLUME_CREATE] = "volume create",
     [CONTROL_VOLUME_DELETE] = "volume delete",
     [CONTROL_VOLUME_RESIZE] = "volume resize",
+    [CONTROL_VOLUME_REORDER] = "volume reorder",
+    [CONTROL_VOLUME_PROFILE] = "volume set profile",
     [CONTROL_CONFIG_SET] = "config set",
     [CONTROL_CONFIG_DELETE] = "config delete",
     [CONTROL_CHECK] = "check",
@@ -99,6 +101,13 @@ static int run_volume(struct world *w, struct control *c) {
     }
     case CONTROL_VOLUME_DELETE:
         return engine_volume_delete(w->engine, v->name, &c->err);
+    case CONTROL_VOLUME_REORDER:
+        return engine_volume_reorder(w->engine, v->name, c->stop, &c->err);
+    case CONTROL_VOLUME_PROFILE: {
+        struct engine_profile_change change;
+        return engine_volume_set_profile(w->engine, v->name, v->profile_next, c->stop, &change,
+                                         &c->err);
+    }
     default:
         return engine_volume_resize(w->engine, v->name, c->size_bytes, &c->err);
     }
@@ -129,6 +138,8 @@ static int control_call(struct world *w, struct control *c) {
     case CONTROL_VOLUME_CREATE:
     case CONTROL_VOLUME_DELETE:
     case CONTROL_VOLUME_RESIZE:
+    case CONTROL_VOLUME_REORDER:
+    case CONTROL_VOLUME_PROFILE:
         return run_volume(w, c);
     case CONTROL_CONFIG_SET:
     case CONTROL_CONFIG_DELETE:
@@ -218,8 +229,11 @@ static void judge_other(struct world *w, struct control *c) {
     bool space = c->result == ERR_NO_SPACE &&
                  ((c->kind == CONTROL_VOLUME_RESIZE && v->thick) ||
                   (c->kind == CONTROL_CHECKPOINT && checkpoint_may_wait(w)) ||
+                  c->kind == CONTROL_VOLUME_PROFILE ||
                   (c->kind == CONTROL_CONFIG_SET && workload_space_need(w) > 0.8));
-    if (c->result != OK && !space) {
+    /* Disks may have been lost since it was drawn. */
+    bool disks = c->result == ERR_INVALID && c->kind == CONTROL_VOLUME_PROFILE;
+    if (c->result != OK && !space && !disks) {
         world_fail(w, "%s %s: %s: %s", kind_names[c->kind], v == NULL ? "" : v->name,
                    error_name(c->result), c->err.text);
         return;
@@ -233,6 +247,14 @@ static void judge_other(struct world *w, struct control *c) {
         v->size_bytes = c->result == OK ? v->resize_bytes : v->size_bytes;
         v->resize_bytes = 0;
         world_count(w, STAT_volumes_resized, c->result == OK);
+        break;
+    case CONTROL_VOLUME_REORDER:
+        world_count(w, STAT_reorders, !c->stop);
+        break;
+    case CONTROL_VOLUME_PROFILE:
+        v->profile = c->result == OK && !c->stop ? v->profile_next : v->profile;
+        v->profile_next = v->profile;
+        world_count(w, STAT_profiles_set, c->result == OK && !c->stop);
         break;
     case CONTROL_CONFIG_SET:
     case CONTROL_CONFIG_DELETE:
@@ -310,6 +332,8 @@ void control_crashed(struct world *w) {
         [CONTROL_VOLUME_CREATE] = STAT_crash_volume_change,
         [CONTROL_VOLUME_DELETE] = STAT_crash_volume_change,
         [CONTROL_VOLUME_RESIZE] = STAT_crash_volume_change,
+        [CONTROL_VOLUME_REORDER] = STAT_crash_volume_change,
+        [CONTROL_VOLUME_PROFILE] = STAT_crash_volume_change,
         [CONTROL_CONFIG_SET] = STAT_crash_config,
         [CONTROL_CONFIG_DELETE] = STAT_crash_config,
         [CONTROL_CHECK] = STAT_crash_close,
@@ -345,6 +369,8 @@ static void reconcile_volume(struct world *w, struct world_volume *v,
         v->size_bytes = v->resize_bytes;
     }
     v->resize_bytes = 0;
+    v->profile = info->profile == v->profile_next ? v->profile_next : v->profile;
+    v->profile_next = v->profile;
     if (info->size_bytes != v->size_bytes || info->profile != v->profile ||
         info->thick != v->thick || info->sync_always == v->sync_standard) {
         world_fail(w, "volume %s has come back different (size %" PRIu64 ", was %" PRIu64 ")",
@@ -497,6 +523,8 @@ static bool event_volume_create(struct world *w) {
         v->thick = false;
         v->size_bytes = LARGE_VOLUME_BYTES;
     }
+    v->profile_next = v->profile;
+    v->profiles = 1u << v->profile;
     v->created_bad = faults_bad(w);
     oracle_volume_init(&v->oracle, &w->oracle, ++w->volumes_ever, !v->sync_standard);
     control_start(w, (struct control){.kind = CONTROL_VOLUME_CREATE, .volume = v});
@@ -534,6 +562,32 @@ static void event_volume(struct world *w) {
     }
 }
 
+static void event_reorder(struct world *w) {
+    struct world_volume *v = any_live(w);
+    control_start(w, (struct control){.kind = CONTROL_VOLUME_REORDER,
+                                      .volume = v,
+                                      .stop = rng_chance(&w->rng, 1, 8)});
+}
+
+static void event_profile(struct world *w) {
+    struct world_volume *v = any_live(w);
+    v->profile_next = draw_profile(w);
+    v->profiles |= 1u << v->profile_next;
+    control_start(w, (struct control){.kind = CONTROL_VOLUME_PROFILE,
+                                      .volume = v,
+                                      .stop = rng_chance(&w->rng, 1, 8)});
+}
+
+uint32_t world_volume_losses(const struct world_volume *v) {
+    uint32_t least = UINT32_MAX;
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        if (world_volume_had(v, (enum profile)p)) {
+            least = MIN(least, profile_losses((enum profile)p));
+        }
+    }
+    return least;
+}
+
 static void event_config(struct world *w) {
     uint32_t i = (uint32_t)rng_below(&w->rng, WORLD_RECORDS_MAX);
     struct world_record *r = &w->records[i];
@@ -550,12 +604,19 @@ void control_event(struct world *w) {
     if (any_live(w) == NULL) {
         (void)event_volume_create(w);
     } else {
-        switch (rng_below(&w->rng, 4)) {
+        switch (rng_below(&w->rng, 7)) {
         case 0:
             event_volume(w);
             break;
         case 1:
             event_config(w);
+            break;
+        case 2:
+        case 3:
+            event_reorder(w);
+            break;
+        case 4:
+            event_profile(w);
             break;
         default:
             control_start(w, (struct control){.kind = CONTROL_CHECKPOINT});

@@ -67,7 +67,7 @@ static void harm(struct world *w, uint32_t bad) {
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         struct world_volume *v = &w->volumes[i];
         bool created_degraded = v->created_bad != 0 && (bad & ~v->created_bad) != 0;
-        bool too_many = (uint32_t)__builtin_popcount(bad) > profile_losses(v->profile);
+        bool too_many = (uint32_t)__builtin_popcount(bad) > world_volume_losses(v);
         v->harmed |= created_degraded || too_many;
     }
 }
@@ -321,6 +321,8 @@ static void count_progress(struct world *w) {
                 more.cleaner_ahead_blocks - old->cleaner_ahead_blocks);
     world_count(w, STAT_cleaner_freed_segments,
                 more.cleaner_freed_segments - old->cleaner_freed_segments);
+    world_count(w, STAT_relocated_blocks, more.relocated_blocks - old->relocated_blocks);
+    world_count(w, STAT_profiles_changed, more.profiles_changed - old->profiles_changed);
     world_count(w, STAT_degraded_segments, more.degraded_segments - old->degraded_segments);
     world_count(w, STAT_columns_rebuilt, more.columns_rebuilt - old->columns_rebuilt);
     world_count(w, STAT_segments_restriped, more.segments_restriped - old->segments_restriped);

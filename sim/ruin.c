@@ -20,8 +20,8 @@ void ruin_init(struct world *w) {
     w->ruin = w->disk_count >= 2 && !w->large && rng_chance(&w->ruin_rng, 1, 4);
 }
 
-static bool has_no_parity(enum profile p) {
-    return p != PROFILE_RAID5 && p != PROFILE_RAID6;
+static bool has_no_parity(const struct world_volume *v) {
+    return !world_volume_had(v, PROFILE_RAID5) && !world_volume_had(v, PROFILE_RAID6);
 }
 
 static void destroy(struct world *w, const struct engine_place *place) {
@@ -75,7 +75,7 @@ void ruin_event(struct world *w) {
         return;
     }
     struct world_volume *v = &w->volumes[rng_below(&w->ruin_rng, WORLD_VOLUMES_MAX)];
-    if (v->state != VOL_LIVE || v->id == 0 || !has_no_parity(v->profile)) {
+    if (v->state != VOL_LIVE || v->id == 0 || !has_no_parity(v)) {
         return;
     }
     uint32_t count = engine_node_places(w->engine, v->id, rng_next(&w->ruin_rng), places);

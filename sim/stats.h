@@ -54,6 +54,10 @@
     X(volumes_created, 1, "volumes created")                                                       \
     X(volumes_deleted, 1, "volumes deleted")                                                       \
     X(volumes_resized, 1, "volumes resized")                                                       \
+    X(reorders, 1, "volumes told to put their blocks in order")                                    \
+    X(profiles_set, 1, "volumes told to take another profile")                                     \
+    X(profiles_changed, 1, "… that have moved to it wholly")                                       \
+    X(relocated_blocks, 1, "blocks moved by either")                                               \
     X(config_set, 1, "configuration records set")                                                  \
     X(config_deleted, 1, "configuration records deleted")                                          \
     X(out_of_space, 1, "requests that found no space")                                             \

@@ -69,7 +69,9 @@ static double space_reserve(struct world *w, uint32_t lost) {
         chunks += chunks_of(w, lost, i);
     }
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
-        in_use[w->volumes[i].profile] |= w->volumes[i].state != VOL_NONE;
+        for (int p = 0; p < PROFILE_COUNT && w->volumes[i].state != VOL_NONE; p++) {
+            in_use[p] |= world_volume_had(&w->volumes[i], (enum profile)p);
+        }
     }
     for (int p = 0; p < PROFILE_COUNT; p++) {
         uint64_t columns = shape_columns(profile_shape((enum profile)p, MAX(1u, in_sync)));
@@ -107,13 +109,20 @@ static double space_need_of(struct world *w, uint32_t lost) {
         if (v->state == VOL_NONE) {
             continue;
         }
-        struct shape shape = profile_shape(v->profile, MAX(1u, in_sync));
         uint64_t blocks =
             v->thick ? MAX(v->size_bytes, v->resize_bytes) / BLOCK_BYTES : v->oracle.used_blocks;
-        uint64_t segments = usable_segments(w, lost, shape_columns(shape));
-        double usable =
-            (double)(segments * shape.data * w->geometry.chunk_blocks) * data_part(w, shape);
-        need += usable == 0 ? 1 : (double)blocks / usable;
+        double most = 0;
+        for (int p = 0; p < PROFILE_COUNT; p++) {
+            if (!world_volume_had(v, (enum profile)p)) {
+                continue;
+            }
+            struct shape shape = profile_shape((enum profile)p, MAX(1u, in_sync));
+            uint64_t segments = usable_segments(w, lost, shape_columns(shape));
+            double usable =
+                (double)(segments * shape.data * w->geometry.chunk_blocks) * data_part(w, shape);
+            most = MAX(most, usable == 0 ? 1 : (double)blocks / usable);
+        }
+        need += most;
     }
     return sold <= 0.05 ? 10 : need / sold;
 }

@@ -56,8 +56,9 @@ struct world_volume {
     char name[16];
     uint64_t id; /* 0: not known yet */
     uint64_t size_bytes;
-    uint64_t resize_bytes; /* 0: none under way */
-    enum profile profile;
+    uint64_t resize_bytes;              /* 0: none under way */
+    enum profile profile, profile_next; /* next: being set */
+    uint32_t profiles; /* mask of all it ever had: any of it may still lie in them */
     bool thick, sync_standard;
     bool harmed; /* more disks were bad than the profile tolerates, some time; or ruin.c did it */
     uint32_t created_bad; /* mask of the disks that were bad when it was created */
@@ -120,6 +121,8 @@ enum control_kind {
     CONTROL_VOLUME_CREATE,
     CONTROL_VOLUME_DELETE,
     CONTROL_VOLUME_RESIZE,
+    CONTROL_VOLUME_REORDER,
+    CONTROL_VOLUME_PROFILE,
     CONTROL_CONFIG_SET,
     CONTROL_CONFIG_DELETE,
     CONTROL_CHECK,
@@ -142,6 +145,7 @@ struct control {
     uint32_t record, version;
     uint64_t size_bytes;
     bool exported, spare;
+    bool stop; /* a reordering; of a profile: a dry run */
     uint32_t disk, member;
     char path[64];
     const char *paths[WORLD_DISKS_MAX + 1];
@@ -281,6 +285,11 @@ void moves_judge(struct world *w, struct control *c);
 bool moves_member(struct world *w, const struct engine_disk_status *d, uint32_t *ret_index);
 void moves_came(struct world *w, uint32_t index, const struct engine_disk_status *d);
 void moves_role(struct world *w, uint32_t index, const struct engine_disk_status *d);
+static inline bool world_volume_had(const struct world_volume *v, enum profile p) {
+    return (v->profiles >> p & 1) != 0;
+}
+/* Disks that may be lost without harm to it, wherever it lies. */
+uint32_t world_volume_losses(const struct world_volume *v);
 
 /* ruin.c */
 void ruin_init(struct world *w);

@@ -29,6 +29,8 @@
     X(rebuild_unverified, "what leaves a disk is written elsewhere as it was read")                \
     X(stale_returned, "a disk that was set back is taken back")                                    \
     X(old_chunk_early, "the chunk a column has left is given back before the commit")              \
+    X(relocate_overtakes, "what a reordering has read replaces what was written since")            \
+    X(pins_ignored, "a chunk is given back while somebody reads it")                               \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \

@@ -15,7 +15,7 @@ static uint64_t uint_of(const json_t *object, const char *key) {
 
 static struct table *volume_table(void) {
     static const char *const heads[] = {"VOLUME", ">SIZE", ">ALLOCATED", "PROFILE", ">BLOCK",
-                                        "KIND",   "SYNC",  "HEALTH",     NULL};
+                                        "KIND",   "SYNC",  ">EXTENT",    "HEALTH",  NULL};
     return table_new(heads);
 }
 
@@ -33,7 +33,20 @@ static void add_volume(struct table *table, const json_t *volume) {
                       : json_is_true(json_object_get(volume, "thick")) ? "thick"
                                                                        : "thin");
     table_text(table, json_is_true(json_object_get(volume, "sync_always")) ? "always" : "standard");
-    table_json_text(table, volume, "health");
+    uint64_t extents = uint_of(volume, "extents_per_gib");
+    char text[48];
+    size_format(extents == 0 ? 0 : (1ull << 30) / extents, text, sizeof(text));
+    table_text(table, extents == 0 ? "-" : text);
+    const char *health = client_text_of(volume, "health");
+    bool moves = json_object_get(volume, "profile_former") != NULL;
+    if (moves || json_is_true(json_object_get(volume, "reordering"))) {
+        (void)snprintf(text, sizeof(text), "%s, %s%s: %u %%", health,
+                       moves ? "moving from " : "reordering",
+                       moves ? client_text_of(volume, "profile_former") : "",
+                       (unsigned)uint_of(volume, "moved_pct"));
+        health = text;
+    }
+    table_text(table, health);
 }
 
 static int show_volume(const struct args *args, json_t *volume) {
@@ -125,4 +138,59 @@ int cmd_volume_delete(const struct args *args, struct errmsg *reterr) {
         error = client_call(args, "DELETE", path, NULL, &answer, reterr);
     }
     return error == OK ? client_print_deleted(args, answer, args->operands[0]) : error;
+}
+
+static void print_change(const json_t *c) {
+    static const struct {
+        const char *key, *text;
+    } lines[] = {{"raw_before_bytes", "the volume takes, of all disks"},
+                 {"raw_after_bytes", "it will take"},
+                 {"free_before_bytes", "free for volumes of the new profile"},
+                 {"free_meanwhile_bytes", "while it moves"},
+                 {"free_after_bytes", "when it has moved"}};
+    printf("from %s to %s%s\n", client_text_of(c, "from"), client_text_of(c, "to"),
+           json_is_true(json_object_get(c, "dry_run")) ? " (nothing was changed)" : "");
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        char size[24];
+        size_format(uint_of(c, lines[i].key), size, sizeof(size));
+        printf("  %-40s %s\n", lines[i].text, size);
+    }
+}
+
+int cmd_volume_set(const struct args *args, struct errmsg *reterr) {
+    char pool[64], name[64], path[200];
+    json_t *answer;
+    int error = client_split(args->operands[0], "VOLUME", pool, name, reterr);
+    if (error == OK && !args->given[OPT_PROFILE]) {
+        error = errmsg_set(reterr, ERR_INVALID, "--profile is missing: the one it is to have");
+    }
+    if (error == OK) {
+        json_t *body = json_pack("{s:s, s:b}", "profile", args->text[OPT_PROFILE], "dry_run",
+                                 (int)args->given[OPT_DRY_RUN]);
+        (void)snprintf(path, sizeof(path), "/v1/pools/%s/volumes/%s/profile", pool, name);
+        error = client_call(args, "POST", path, body, &answer, reterr);
+    }
+    if (error != OK) {
+        return error;
+    }
+    if (args->given[OPT_JSON]) {
+        client_print_json(answer);
+    } else {
+        print_change(answer);
+    }
+    json_decref(answer);
+    return OK;
+}
+
+int cmd_volume_reorder(const struct args *args, struct errmsg *reterr) {
+    char pool[64], name[64], path[200];
+    json_t *answer;
+    int error = client_split(args->operands[0], "VOLUME", pool, name, reterr);
+    if (error == OK) {
+        (void)snprintf(path, sizeof(path), "/v1/pools/%s/volumes/%s/reorder", pool, name);
+        error =
+            client_call(args, "POST", path, json_pack("{s:b}", "stop", (int)args->given[OPT_STOP]),
+                        &answer, reterr);
+    }
+    return error == OK ? show_volume(args, answer) : error;
 }

@@ -67,6 +67,7 @@ enum option_id {
     OPT_DRY_RUN,
     OPT_CANCEL,
     OPT_OFF,
+    OPT_STOP,
     OPT_QUEUE_DEPTH,
     OPT_SECONDS,
     OPT_RAMP,

@@ -27,6 +27,7 @@ const char *api_disk_role(const struct engine_disk_status *disk);
 
 /* api_volume.c */
 api_fn api_volumes, api_volume, api_volume_create, api_volume_resize, api_volume_delete;
+api_fn api_volume_profile, api_volume_reorder;
 
 /* api_lun.c */
 api_fn api_luns, api_lun_create, api_lun_delete, api_lun_map, api_lun_unmap;

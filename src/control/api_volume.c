@@ -12,13 +12,24 @@ static const char *const healths[] = {
 static json_t *volume_json(const char *pool, const struct volume_info *volume) {
     char uuid[37];
     api_uuid_text(&volume->uuid, uuid);
-    return json_pack("{s:s, s:o, s:I, s:s, s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:s}", "pool", pool,
-                     "name", answer_text(volume->name), "id", (json_int_t)volume->id, "uuid", uuid,
-                     "size_bytes", (json_int_t)volume->size_bytes, "allocated_bytes",
-                     (json_int_t)volume->allocated_bytes, "block_bytes", (int)volume->block_bytes,
-                     "profile", profile_name(volume->profile), "thick", (int)volume->thick,
-                     "sync_always", (int)volume->sync_always, "deleting", (int)volume->deleting,
-                     "health", healths[volume->health]);
+    json_t *json = json_pack("{s:s, s:o, s:I, s:s, s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:s}", "pool",
+                             pool, "name", answer_text(volume->name), "id", (json_int_t)volume->id,
+                             "uuid", uuid, "size_bytes", (json_int_t)volume->size_bytes,
+                             "allocated_bytes", (json_int_t)volume->allocated_bytes, "block_bytes",
+                             (int)volume->block_bytes, "profile", profile_name(volume->profile),
+                             "thick", (int)volume->thick, "sync_always", (int)volume->sync_always,
+                             "deleting", (int)volume->deleting, "health", healths[volume->health]);
+    (void)json_object_set_new(json, "extents_per_gib",
+                              json_integer((json_int_t)volume->extents_per_gib));
+    (void)json_object_set_new(json, "reordering", json_boolean(volume->reordering));
+    if (volume->profile_moves) {
+        (void)json_object_set_new(json, "profile_former",
+                                  json_string(profile_name(volume->profile_former)));
+    }
+    if (volume->reordering || volume->profile_moves) {
+        (void)json_object_set_new(json, "moved_pct", json_integer((json_int_t)volume->moved_pct));
+    }
+    return json;
 }
 
 static const struct volume_info *find(const struct served_snapshot *snapshot, const char *name) {
@@ -221,5 +232,81 @@ int api_volume_delete(struct serve *serve, const struct api_request *request, js
     if (error == OK) {
         *ret_answer = json_pack("{s:s}", "deleted", request->name);
     }
+    return error;
+}
+
+/* ---- moving what is there ---- */
+
+struct move {
+    const char *name;
+    enum profile profile;
+    bool dry_run, stop;
+    struct engine_profile_change change;
+    struct errmsg *reterr;
+    int result;
+};
+
+static void profile_on_loop(struct engine *engine, void *arg) {
+    struct move *move = arg;
+    move->result = engine_volume_set_profile(engine, move->name, move->profile, move->dry_run,
+                                             &move->change, move->reterr);
+}
+
+static void reorder_on_loop(struct engine *engine, void *arg) {
+    struct move *move = arg;
+    move->result = engine_volume_reorder(engine, move->name, move->stop, move->reterr);
+}
+
+static json_t *change_json(const struct engine_profile_change *c, bool dry_run) {
+    return json_pack(
+        "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "from", profile_name(c->from), "to",
+        profile_name(c->to), "dry_run", (int)dry_run, "raw_before_bytes",
+        (json_int_t)c->raw_before_bytes, "raw_after_bytes", (json_int_t)c->raw_after_bytes,
+        "free_before_bytes", (json_int_t)c->free_before_bytes, "free_meanwhile_bytes",
+        (json_int_t)c->free_meanwhile_bytes, "free_after_bytes", (json_int_t)c->free_after_bytes);
+}
+
+int api_volume_profile(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                       struct errmsg *reterr) {
+    struct served *served = serve_find(serve, request->pool, reterr);
+    if (served == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    struct move move = {
+        .name = request->name, .dry_run = schema_bool(request->body, "dry_run"), .reterr = reterr};
+    int error = profile_parse(schema_text(request->body, "profile", ""), &move.profile);
+    if (error == OK) {
+        error = served_change_begin(served, "change the profile of a volume", reterr);
+    }
+    if (error == OK) {
+        served_change(served, profile_on_loop, &move);
+        served_change_end(served);
+        error = move.result;
+    }
+    if (error == OK) {
+        *ret_answer = change_json(&move.change, move.dry_run);
+    }
+    served_unref(served);
+    return error;
+}
+
+int api_volume_reorder(struct serve *serve, const struct api_request *request, json_t **ret_answer,
+                       struct errmsg *reterr) {
+    struct served *served = serve_find(serve, request->pool, reterr);
+    if (served == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    struct move move = {
+        .name = request->name, .stop = schema_bool(request->body, "stop"), .reterr = reterr};
+    int error = served_change_begin(served, "reorder a volume", reterr);
+    if (error == OK) {
+        served_change(served, reorder_on_loop, &move);
+        served_change_end(served);
+        error = move.result;
+    }
+    if (error == OK) {
+        error = answer_volume(served, request->name, ret_answer, reterr);
+    }
+    served_unref(served);
     return error;
 }

@@ -54,6 +54,9 @@ enum event_severity { EVENT_INFO, EVENT_WARNING, EVENT_ERROR, EVENT_SEVERITIES }
     X(POOL_DEGRADED, "pool-degraded", WARNING, "holdfast pool status shows the disks and errors")  \
     X(POOL_FAILED, "pool-failed", ERROR,                                                           \
       "holdfast pool status shows the disks; restart the service to import the pool again")        \
+    X(POOL_FILLING, "pool-filling", WARNING,                                                       \
+      "delete or unmap what is not needed, or move something to a leaner profile (volume set)")    \
+    X(POOL_ROOM, "pool-room", INFO, "")                                                            \
     X(DISK_OK, "disk-ok", INFO, "")                                                                \
     X(DISK_LOST, "disk-lost", ERROR,                                                               \
       "check its cables and power; data with redundancy is served from the other disks")           \
@@ -64,6 +67,7 @@ enum event_severity { EVENT_INFO, EVENT_WARNING, EVENT_ERROR, EVENT_SEVERITIES }
     X(DISK_REPAIRED, "disk-repaired", WARNING,                                                     \
       "nothing was lost; if it repeats, replace the disk")                                         \
     X(VOLUME_OK, "volume-ok", INFO, "")                                                            \
+    X(VOLUME_MOVED, "volume-moved", INFO, "")                                                      \
     X(VOLUME_DAMAGED, "volume-damaged", ERROR,                                                     \
       "bring back missing disks and import the pool again, or copy what can be read and delete "   \
       "the volume")                                                                                \

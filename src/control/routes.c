@@ -65,6 +65,11 @@ static const struct field fields_volume_create[] = {
 static const struct field fields_volume_resize[] = {
     {"size_bytes", FIELD_SIZE, true, 1 * MIB, 64 * TIB}, {NULL}};
 
+static const struct field fields_volume_profile[] = {
+    {"profile", FIELD_PROFILE, true}, {"dry_run", FIELD_BOOL, false}, {NULL}};
+
+static const struct field fields_volume_reorder[] = {{"stop", FIELD_BOOL, false}, {NULL}};
+
 static const struct field fields_lun_create[] = {{"volume", FIELD_NAME, true},
                                                  {"name", FIELD_NAME, false},
                                                  {"target", FIELD_IQN, false},
@@ -125,6 +130,8 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_VOLUME, "GET", POOL "/volumes/{name}", fields_none, 200},
     {ROUTE_VOLUME_RESIZE, "PATCH", POOL "/volumes/{name}", fields_volume_resize, 200},
     {ROUTE_VOLUME_DELETE, "DELETE", POOL "/volumes/{name}", fields_none, 200},
+    {ROUTE_VOLUME_PROFILE, "POST", POOL "/volumes/{name}/profile", fields_volume_profile, 200},
+    {ROUTE_VOLUME_REORDER, "POST", POOL "/volumes/{name}/reorder", fields_volume_reorder, 200},
     {ROUTE_LUNS_ALL, "GET", "/v1/luns", fields_none, 200},
     {ROUTE_LUNS, "GET", POOL "/luns", fields_none, 200},
     {ROUTE_LUN_CREATE, "POST", POOL "/luns", fields_lun_create, 201},

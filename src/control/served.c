@@ -8,6 +8,7 @@
  * it is valid for every fiber and task of the loop while the stage is RUNNING. */
 #include "control/served.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "base/math.h"
 #include "base/mem.h"
 #include "control/event.h"
 #include "control/loop.h"
@@ -46,6 +48,7 @@ struct served {
     struct engine *engine;
     struct watch *watch;
     struct served_snapshot *noted; /* what changed up to it is known */
+    uint32_t space_level;          /* the threshold that was passed last */
     struct env_timer tick;
     struct env_task import_task, look_task, close_task;
 };
@@ -273,6 +276,47 @@ static void note_volumes(const struct served *served, const struct served_snapsh
     }
 }
 
+/* Reorderings and changes of profile that have come to their end. */
+static void note_moves(const struct served *served, const struct served_snapshot *was,
+                       const struct served_snapshot *is) {
+    for (uint32_t i = 0; i < is->volume_count; i++) {
+        const struct volume_info *now = &is->volumes[i];
+        for (uint32_t k = 0; was != NULL && k < was->volume_count; k++) {
+            const struct volume_info *then = &was->volumes[k];
+            if (then->id == now->id && then->reordering && !now->reordering) {
+                event_note(EVENT_VOLUME_MOVED, served->name,
+                           "volume %s is no longer being put in order", now->name);
+            }
+            if (then->id == now->id && then->profile_moves && !now->profile_moves) {
+                event_note(EVENT_VOLUME_MOVED, served->name, "all of volume %s is in %s now",
+                           now->name, profile_name(now->profile));
+            }
+        }
+    }
+}
+
+/* Crossing a threshold upwards is said once, and that it is below again when it is so clearly. */
+static void note_space(struct served *served, const struct served_snapshot *is) {
+    static const uint32_t thresholds_pct[] = {0, 80, 90, 95, 99};
+    enum { CLEARLY_PCT = 2 };
+    const struct engine_status *st = &is->status;
+    uint64_t pct = st->usable_bytes == 0 ? 0 : st->used_bytes * 100 / st->usable_bytes;
+    uint32_t level = 0, lowest = 0;
+    for (uint32_t i = 1; i < ARRAY_COUNT(thresholds_pct); i++) {
+        level = pct >= thresholds_pct[i] ? i : level;
+        lowest = pct + CLEARLY_PCT >= thresholds_pct[i] ? i : lowest;
+    }
+    if (level > served->space_level) {
+        event_note(EVENT_POOL_FILLING, served->name,
+                   "%" PRIu64 " %% of the space that may be used is used", pct);
+        served->space_level = level;
+    } else if (lowest < served->space_level) {
+        event_note(EVENT_POOL_ROOM, served->name, "less than %u %% of the space is used again",
+                   thresholds_pct[served->space_level]);
+        served->space_level = level;
+    }
+}
+
 /* Everything between the last time and the newest snapshot. On the loop, which alone replaces
  * `latest`: its lock need not be held to read it. */
 static void note_changes(struct served *served) {
@@ -295,6 +339,8 @@ static void note_changes(struct served *served) {
         note_disk(served, was, is, i);
     }
     note_volumes(served, was, is);
+    note_moves(served, was, is);
+    note_space(served, is);
     atomic_fetch_add(&is->refs, 1);
     served->noted = is;
     snapshot_unref(was);

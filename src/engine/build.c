@@ -22,6 +22,7 @@ void builders_init(struct engine *e) {
         e->builders[p][1] = (struct builder){.profile = (enum profile)p, .kind = ROW_OWNER_NODE};
         e->cold_builders[p] =
             (struct builder){.profile = (enum profile)p, .kind = ROW_OWNER_DATA, .cold = true};
+        e->relocate_builders[p] = e->cold_builders[p];
     }
 }
 
@@ -207,7 +208,7 @@ static int job_write(struct engine *e, struct row_job *job) {
     }
     if (err == OK) {
         e->bytes_rows += row->buf->bytes * row->segment->shape.copies;
-        if (job->moved == NULL) {
+        if (!job->cold) {
             *(job->kind == ROW_OWNER_NODE ? &e->node_blocks : &e->data_blocks) += job->blocks;
         }
         job_enter_into_map(e, job, row);
@@ -370,6 +371,7 @@ int builders_flush(struct engine *e) {
         builder_close(e, &e->builders[p][0]);
         builder_close(e, &e->builders[p][1]);
         builder_close(e, &e->cold_builders[p]);
+        builder_close(e, &e->relocate_builders[p]);
     }
     int err = fiber_group_wait(&e->writer_group);
     return err != OK ? err : e->job_error;
@@ -377,7 +379,8 @@ int builders_flush(struct engine *e) {
 
 void builders_drop(struct engine *e) {
     for (int p = 0; p < PROFILE_COUNT; p++) {
-        struct builder *all[] = {&e->builders[p][0], &e->builders[p][1], &e->cold_builders[p]};
+        struct builder *all[] = {&e->builders[p][0], &e->builders[p][1], &e->cold_builders[p],
+                                 &e->relocate_builders[p]};
         for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
             if (all[i]->job != NULL) {
                 job_free(all[i]->job);

@@ -25,7 +25,7 @@ int volume_phys_validate(const struct volume_phys *p) {
         p->size_bytes % BLOCK_BYTES != 0 || p->size_bytes > 64ull << 40 ||
         (p->block_bytes != 512 && p->block_bytes != 4096) || p->profile >= PROFILE_COUNT ||
         (p->flags & (VOLUME_FLAG_SWEEPING | VOLUME_FLAG_DELETING)) == VOLUME_FLAG_SWEEPING ||
-        p->tree.levels > TREE_LEVELS_MAX || p->name[0] == '\0' ||
+        p->tree.levels > TREE_LEVELS_MAX || p->former >> PROFILE_COUNT != 0 || p->name[0] == '\0' ||
         memchr(p->name, '\0', sizeof(p->name)) == NULL) {
         return ERR_CORRUPT;
     }

@@ -27,6 +27,7 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "engine/mover.h"
+#include "engine/relocate.h"
 
 #define POSTPONED_LEAST_NS (1 * NS_PER_S)
 #define POSTPONED_MOST_NS (30 * NS_PER_S)
@@ -128,6 +129,7 @@ static void freeze(struct engine *e) {
     }
     e->frozen_bytes = e->dirty_bytes;
     e->dirty_bytes = 0;
+    relocate_freeze(e);
 }
 
 static void unfreeze(struct engine *e) {
@@ -160,7 +162,16 @@ static int merge_volumes(struct engine *e, struct new_roots *roots) {
         struct volume *v = roots->volume[i];
         bool deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0;
         roots->root[i] = v->tree.root;
-        err = deleting ? volume_reclaim(v, &roots->root[i]) : volume_merge(v, &roots->root[i]);
+        if (deleting) {
+            err = volume_reclaim(v, &roots->root[i]);
+            continue;
+        }
+        err = SABOTAGE(relocate_overtakes) ? volume_merge(v, &roots->root[i])
+                                           : relocate_merge(v, &roots->root[i]);
+        if (err == OK) {
+            err = SABOTAGE(relocate_overtakes) ? relocate_merge(v, &roots->root[i])
+                                               : volume_merge(v, &roots->root[i]);
+        }
     }
     int flushed = builders_flush(e);
     return err != OK ? err : flushed;
@@ -313,7 +324,7 @@ static void release_segments(struct engine *e) {
     rebuild_release(e);
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
-        if (s->pins > 0 || !segment_is_drained(e, s)) {
+        if ((s->pins > 0 && !SABOTAGE(pins_ignored)) || !segment_is_drained(e, s)) {
             continue;
         }
         struct discard_job jobs[SEGMENT_COLUMNS_MAX];
@@ -358,11 +369,11 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     uint64_t log_start = log_committed_lsn(e->log) + 1;
     uint32_t copies = e->pool->meta_copies; /* if they are raised now, the next one has them all */
     e->stage = "checkpoint: merge";
+    e->short_of_space = space_is_short(e);
+    e->short_for_disks = pool_in_sync_count(e->pool);
     freeze(e);
     e->job_error = OK;
     e->meta_error = OK;
-    e->short_of_space = space_is_short(e);
-    e->short_for_disks = pool_in_sync_count(e->pool);
     int err = merge_volumes(e, volumes);
     if (err != OK) {
         return err;
@@ -373,6 +384,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     if (err != OK) {
         return err;
     }
+    relocate_apply_frees(e);
     for (uint32_t i = 0; i < volumes->count; i++) {
         volumes->volume[i]->phys.tree = volumes->root[i];
     }
@@ -429,6 +441,7 @@ int checkpoint_run(struct engine *e, uint64_t flags) {
     }
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->checkpoint_waiters);
+    fiber_queue_wake_all(&e->relocate_work);
     return err;
 }
 
@@ -470,6 +483,7 @@ static bool postpone(struct engine *e) {
         MIN(MAX(e->postponed_pause_ns * 2, POSTPONED_LEAST_NS), POSTPONED_MOST_NS);
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->checkpoint_waiters);
+    fiber_queue_wake_all(&e->relocate_work);
     (void)fiber_queue_wait_until(&e->work, env_now_ns(e->env) + e->postponed_pause_ns);
     return true;
 }

@@ -24,6 +24,8 @@
 #include "engine/mover.h"
 #include "engine/victims.h"
 
+enum { SPARE_CHUNKS = 2 };
+
 #define AHEAD_SLICE_NS (4 * NS_PER_S)
 
 uint32_t cleaner_asks(const struct engine *e) {
@@ -66,12 +68,12 @@ struct need {
 static void reckon(const struct engine *e, bool ahead, struct need *ret) {
     uint32_t returning[POOL_DISKS_MAX];
     uint64_t dead = count_dead(e, returning), asked = cleaner_asks(e);
-    uint64_t must = MAX(asked + PROFILE_COUNT, (uint64_t)e->ref_keep_free) * 3 / 2;
+    uint64_t must = MAX(asked + PROFILE_COUNT, (uint64_t)e->ref_keep_free) + SPARE_CHUNKS;
     *ret = (struct need){0};
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         uint64_t total = e->table.chunk_count[m];
         uint64_t unsold = total - (uint64_t)((uint128)total * e->limit_share / SHARE_ONE);
-        uint64_t target = MIN(MAX(must, unsold / 8), unsold * 9 / 10);
+        uint64_t target = MIN(MAX(must, unsold / 16), unsold * 9 / 10);
         uint64_t have = e->table.chunk_free[m] + returning[m];
         target = ahead ? MAX(target, total * dead / 2048) : target;
         target = MAX(target, (uint64_t)2);
@@ -93,8 +95,9 @@ bool cleaner_is_idle(const struct engine *e) {
     return e->running == 0 && env_now_ns(e->env) >= e->request_at_ns + idle_ns(e);
 }
 
+/* What a reordering leaves behind dies by itself. */
 bool cleaner_is_curious(const struct engine *e) {
-    return e->ahead_done != e->checkpoints;
+    return e->ahead_done != e->checkpoints && e->relocation == NULL;
 }
 
 uint64_t cleaner_next_look_ns(const struct engine *e) {
@@ -117,6 +120,9 @@ bool cleaner_gains_ahead(struct engine *e) {
     struct need need;
     struct victims *v = MEM_NEW(struct victims);
     bool gains = false;
+    LIST_FOR_EACH(link, &e->volumes) {
+        gains |= volume_may_fold(CONTAINER_OF(link, struct volume, link));
+    }
     reckon(e, true, &need);
     for (int p = 0; p < PROFILE_COUNT && !gains; p++) {
         struct victims_wanted wanted = {

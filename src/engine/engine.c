@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"
-#include "engine/private.h"
+#include "engine/relocate.h"
 #include "tree/node.h"
 
 struct volume_door *engine_door(struct engine *engine) {
@@ -60,6 +60,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     fiber_queue_wake_all(&e->work);
     fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->rebuild.work);
+    fiber_queue_wake_all(&e->relocate_work);
     fiber_queue_wake_all(&e->checkpoint_waiters);
 }
 
@@ -87,7 +88,9 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
     fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->rebuild.work);
-    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !e->rebuild.fiber_gone) {
+    fiber_queue_wake_all(&e->relocate_work);
+    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !e->rebuild.fiber_gone ||
+           !e->relocate_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
@@ -193,6 +196,31 @@ static void volume_created(struct log_entry *log, struct buf *row, size_t data_o
     space_recount(c->e);
 }
 
+static int profile_has_disks(const struct engine *e, enum profile p, struct errmsg *reterr) {
+    uint32_t disks = pool_storing_count(e->pool);
+    bool known = (uint32_t)p < PROFILE_COUNT;
+    return known && profile_min_disks(p) <= disks
+               ? OK
+               : errmsg_set(reterr, ERR_INVALID,
+                            "%s needs at least %u disks, pool %s has %u in use",
+                            known ? profile_name(p) : "this", known ? profile_min_disks(p) : 0,
+                            e->pool->super.name, disks);
+}
+
+/* The pool's metadata first becomes as strong as the strongest volume. */
+static int metadata_strengthen_for(struct engine *e, enum profile p, struct errmsg *reterr) {
+    uint32_t copies = MAX(2u, 1 + profile_losses(p));
+    if (copies <= e->pool->super.meta_copies || pool_storing_count(e->pool) < copies) {
+        return OK;
+    }
+    int err = meta_strengthen(e, copies);
+    return err == OK ? OK
+                     : errmsg_set(reterr, err,
+                                  "the pool's metadata could not be made redundant enough "
+                                  "for %s (%s)",
+                                  profile_name(p), error_text(err));
+}
+
 static int volume_options_check(struct engine *e, const struct volume_options *o, uint64_t size,
                                 struct errmsg *reterr) {
     if (!name_is_valid(o->name)) {
@@ -210,12 +238,9 @@ static int volume_options_check(struct engine *e, const struct volume_options *o
     if (o->block_bytes != 0 && o->block_bytes != 512 && o->block_bytes != 4096) {
         return errmsg_set(reterr, ERR_INVALID, "the block size of a volume is 512 or 4096");
     }
-    uint32_t disks = pool_storing_count(e->pool);
-    if ((uint32_t)o->profile >= PROFILE_COUNT || profile_min_disks(o->profile) > disks) {
-        return errmsg_set(reterr, ERR_INVALID, "%s needs at least %u disks, pool %s has %u in use",
-                          (uint32_t)o->profile < PROFILE_COUNT ? profile_name(o->profile) : "this",
-                          (uint32_t)o->profile < PROFILE_COUNT ? profile_min_disks(o->profile) : 0,
-                          e->pool->super.name, disks);
+    int err = profile_has_disks(e, o->profile, reterr);
+    if (err != OK) {
+        return err;
     }
     if (o->thick && space_can_promise(e, o->profile, size / BLOCK_BYTES) != OK) {
         return errmsg_set(
@@ -236,16 +261,8 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
     if (err == OK) {
         err = catalog_has_room(e, sizeof(struct volume_phys), reterr);
     }
-    uint32_t copies = MAX(2u, 1 + profile_losses(o->profile));
-    if (err == OK && copies > e->pool->super.meta_copies && pool_storing_count(e->pool) >= copies) {
-        /* The pool's metadata first becomes as strong as the strongest volume. */
-        err = meta_strengthen(e, copies);
-        if (err != OK) {
-            return errmsg_set(reterr, err,
-                              "the pool's metadata could not be made redundant enough "
-                              "for %s (%s)",
-                              profile_name(o->profile), error_text(err));
-        }
+    if (err == OK) {
+        err = metadata_strengthen_for(e, o->profile, reterr);
     }
     if (err != OK) {
         return err;
@@ -358,6 +375,131 @@ int engine_volume_resize(struct engine *e, const char *name, uint64_t size_bytes
                                   error_text(err));
 }
 
+/* ---- changes that move what is there ---- */
+
+static void volume_set_applied(struct log_entry *log, struct buf *row, size_t data_offset) {
+    struct change *c = CONTAINER_OF(log, struct change, log);
+    const struct record_volume_set *set = log->header;
+    (void)row;
+    (void)data_offset;
+    struct volume *v = engine_volume(c->e, set->id);
+    if (v == NULL) {
+        c->result = ERR_NOT_FOUND;
+        return;
+    }
+    apply_volume_set(v, set);
+    space_recount(c->e);
+}
+
+static int volume_to_change(struct engine *e, const char *name, struct volume **ret_volume,
+                            struct errmsg *reterr) {
+    int err = running(e, reterr);
+    if (err != OK) {
+        return err;
+    }
+    *ret_volume = volume_by_name(e, name);
+    return *ret_volume != NULL ? OK
+                               : errmsg_set(reterr, ERR_NOT_FOUND, "pool %s has no volume %s",
+                                            e->pool->super.name, name);
+}
+
+static uint64_t free_bytes(const struct engine *e, uint64_t used, uint64_t share) {
+    return used < e->limit_share && share > 0 ? (e->limit_share - used) / share * BLOCK_BYTES : 0;
+}
+
+static void profile_preview(const struct engine *e, const struct volume *v, enum profile to,
+                            struct engine_profile_change *ret) {
+    enum profile from = (enum profile)v->phys.profile;
+    uint32_t disks = pool_storing_count(e->pool);
+    struct shape before = profile_shape(from, disks), after = profile_shape(to, disks);
+    uint64_t blocks = volume_promised_blocks(v) + v->admitted_blocks + v->dirty_blocks;
+    uint64_t used = space_used_share(e, true), share = e->share[to];
+    uint64_t rest = used - MIN(used, blocks * volume_share(e, v));
+    *ret = (struct engine_profile_change){
+        .from = from,
+        .to = to,
+        .raw_before_bytes = blocks * shape_columns(before) / before.data * BLOCK_BYTES,
+        .raw_after_bytes = blocks * shape_columns(after) / after.data * BLOCK_BYTES,
+        .free_before_bytes = free_bytes(e, used, share),
+        .free_meanwhile_bytes =
+            free_bytes(e, rest + blocks * MAX(share, volume_share(e, v)), share),
+        .free_after_bytes = free_bytes(e, rest + blocks * share, share)};
+}
+
+/* All writes to the volume have ended, and none begins. */
+static int profile_set_locked(struct engine *e, struct volume *v, enum profile profile,
+                              struct errmsg *reterr) {
+    struct record_volume_set set = {.id = v->phys.id, .profile = (uint16_t)profile};
+    struct volume_phys before = v->phys;
+    if (engine_volume(e, set.id) == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "volume %s is being deleted", v->phys.name);
+    }
+    /* What is dirty will be written in the new profile: it must fit (invariant 15). */
+    v->phys.former |= (uint16_t)(1u << v->phys.profile);
+    v->phys.profile = (uint16_t)profile;
+    space_recount(e);
+    bool fits = space_used_share(e, true) <= e->limit_share && !space_is_short(e);
+    v->phys = before;
+    space_recount(e);
+    if (!fits) {
+        return errmsg_set(
+            reterr, ERR_NO_SPACE,
+            "pool %s has no room for volume %s in %s and what is there of it already: "
+            "free some first",
+            e->pool->super.name, v->phys.name, profile_name(profile));
+    }
+    int err = change_log(e, RECORD_VOLUME_SET, &set, sizeof(set), NULL, 0, volume_set_applied);
+    return err == OK ? OK
+                     : errmsg_set(reterr, err, "the profile of volume %s could not be set (%s)",
+                                  v->phys.name, error_text(err));
+}
+
+int engine_volume_set_profile(struct engine *e, const char *name, enum profile profile,
+                              bool dry_run, struct engine_profile_change *ret_change,
+                              struct errmsg *reterr) {
+    struct volume *v;
+    int err = volume_to_change(e, name, &v, reterr);
+    if (err == OK) {
+        err = profile_has_disks(e, profile, reterr);
+    }
+    if (err != OK) {
+        return err;
+    }
+    profile_preview(e, v, profile, ret_change);
+    if (dry_run || profile == (enum profile)v->phys.profile) {
+        return OK;
+    }
+    struct range_lock lock;
+    v->users++; /* it is not freed meanwhile */
+    err = metadata_strengthen_for(e, profile, reterr);
+    if (err == OK && (err = engine_checkpoint(e)) != OK) {
+        err = errmsg_set(reterr, err, "a checkpoint before the change was not possible (%s)",
+                         error_text(err));
+    }
+    if (err == OK) {
+        range_take_all(v, &lock);
+        err = profile_set_locked(e, v, profile, reterr);
+        range_release(v, &lock);
+    }
+    v->users--;
+    return err;
+}
+
+int engine_volume_reorder(struct engine *e, const char *name, bool stop, struct errmsg *reterr) {
+    struct volume *v;
+    int err = volume_to_change(e, name, &v, reterr);
+    if (err != OK) {
+        return err;
+    }
+    struct record_volume_set set = {.id = v->phys.id,
+                                    .profile = v->phys.profile,
+                                    .reorder = stop ? REORDER_ENDS : REORDER_BEGINS};
+    err = change_log(e, RECORD_VOLUME_SET, &set, sizeof(set), NULL, 0, volume_set_applied);
+    return err == OK ? OK
+                     : errmsg_set(reterr, err, "volume %s: that could not be stored (%s)", name,
+                                  error_text(err));
+}
+
 static void volume_describe(const struct volume *v, struct volume_info *ret) {
     *ret = (struct volume_info){
         .id = v->phys.id,
@@ -372,7 +514,13 @@ static void volume_describe(const struct volume *v, struct volume_info *ret) {
         .deleting = (v->phys.flags & VOLUME_FLAG_DELETING) != 0,
         .health = (v->phys.flags & VOLUME_FLAG_BROKEN) != 0    ? VOLUME_BROKEN
                   : (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0 ? VOLUME_DAMAGED
-                                                               : VOLUME_WHOLE};
+                                                               : VOLUME_WHOLE,
+        .reordering = (v->phys.flags & VOLUME_FLAG_REORDER) != 0,
+        .profile_moves = v->phys.former != 0,
+        .profile_former = v->phys.former != 0 ? (enum profile)__builtin_ctz(v->phys.former)
+                                              : (enum profile)v->phys.profile,
+        .moved_pct = (uint32_t)(v->phys.relocated_to * 100 / (v->phys.size_bytes / BLOCK_BYTES)),
+        .extents_per_gib = v->phys.extents_per_gib};
     ret->allocated_bytes = MIN(ret->allocated_bytes, ret->size_bytes);
     (void)snprintf(ret->name, sizeof(ret->name), "%s", v->phys.name);
 }
@@ -663,6 +811,8 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .cleaner_freed_segments = e->cleaner_freed_segments,
         .read_ahead_blocks = e->read_ahead_blocks,
         .degraded_segments = e->degraded_segments,
+        .relocated_blocks = e->relocated_blocks,
+        .profiles_changed = e->profiles_changed,
         .volumes_healed = e->volumes_healed,
         .swept_blocks = e->swept_blocks,
         .columns_rebuilt = e->rebuild.columns - e->rebuild.evacuated,

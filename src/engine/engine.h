@@ -23,6 +23,7 @@ struct engine_limits {
                                     minutes]; one that failed is not */
     uint32_t rebuild_share_pct; /* of the time, at most, while the pool is in use [30] */
     uint64_t disk_deadline_ns;  /* [5 s] */
+    uint64_t reorder_bytes;     /* memory, while a volume is reordered [512 MiB] */
     uint32_t idle_ms;           /* without a request: the cleaner works ahead [500] */
 };
 
@@ -75,6 +76,22 @@ HF_MUST_CHECK int engine_volume_delete(struct engine *engine, const char *name,
 /* Larger only. */
 HF_MUST_CHECK int engine_volume_resize(struct engine *engine, const char *name, uint64_t size_bytes,
                                        struct errmsg *reterr);
+/* What a change of profile does to the space of a pool: logical bytes, and those of all disks. */
+struct engine_profile_change {
+    enum profile from, to;
+    uint64_t raw_before_bytes, raw_after_bytes; /* what the volume takes, with copies and parity */
+    uint64_t free_before_bytes, free_after_bytes; /* for volumes of the new profile */
+    uint64_t free_meanwhile_bytes;                /* while it moves */
+};
+/* Any to any: what is written from now on has the new profile, the rest is moved in the background.
+ * `dry_run`: only says what it would do. */
+HF_MUST_CHECK int engine_volume_set_profile(struct engine *engine, const char *name,
+                                            enum profile profile, bool dry_run,
+                                            struct engine_profile_change *ret_change,
+                                            struct errmsg *reterr);
+/* Begins to put the volume's blocks in order, from its start on, in the background; or stops it. */
+HF_MUST_CHECK int engine_volume_reorder(struct engine *engine, const char *name, bool stop,
+                                        struct errmsg *reterr);
 /* No fiber needed. The array is the caller's (mem_free). */
 void engine_volume_list(struct engine *engine, struct volume_info **ret_volumes,
                         uint32_t *ret_count);
@@ -208,6 +225,8 @@ struct engine_counters {
     uint64_t volumes_healed, swept_blocks;
     uint64_t columns_rebuilt, columns_evacuated, segments_restriped, rebuilds_finished;
     uint64_t disks_added, disks_removed, disks_returned, spares_used;
+    uint64_t relocated_blocks; /* by reordering, and by changes of profile */
+    uint64_t profiles_changed; /* changes of profile that have come to their end */
 };
 void engine_counters(const struct engine *engine, struct engine_counters *ret_counters);
 

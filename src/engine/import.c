@@ -19,7 +19,7 @@
 #include "base/math.h"
 #include "base/mem.h"
 #include "base/sabotage.h"
-#include "engine/private.h"
+#include "engine/relocate.h"
 
 #define PROBE_NS (4 * NS_PER_S)
 #define HUNG_NS (25 * NS_PER_S)
@@ -165,6 +165,22 @@ static int replay_volume_delete(struct engine *e, const void *header, uint32_t b
     return OK;
 }
 
+static int replay_volume_set(struct engine *e, const void *header, uint32_t bytes) {
+    struct record_volume_set set;
+    if (bytes != sizeof(set)) {
+        return ERR_CORRUPT;
+    }
+    memcpy(&set, header, sizeof(set));
+    if (set.profile >= PROFILE_COUNT || set.reorder > REORDER_ENDS) {
+        return ERR_CORRUPT;
+    }
+    struct volume *v = engine_volume(e, set.id);
+    if (v != NULL) {
+        apply_volume_set(v, &set);
+    }
+    return OK;
+}
+
 static int replay_config(struct engine *e, bool set, const void *header, uint32_t bytes,
                          const void *blob, uint32_t blob_bytes) {
     struct config_phys p;
@@ -197,6 +213,8 @@ int engine_replay_record(void *engine, uint16_t type, const void *header, uint16
         return replay_volume(e, header, header_bytes);
     case RECORD_VOLUME_DELETE:
         return replay_volume_delete(e, header, header_bytes);
+    case RECORD_VOLUME_SET:
+        return replay_volume_set(e, header, header_bytes);
     case RECORD_CONFIG:
     case RECORD_CONFIG_DELETE:
         return replay_config(e, type == RECORD_CONFIG, header, header_bytes,
@@ -285,6 +303,7 @@ static void defaults(struct engine_limits *l) {
     l->requests = l->requests ? l->requests : 512;
     l->rebuild_grace_ms = l->rebuild_grace_ms ? l->rebuild_grace_ms : 600 * 1000;
     l->rebuild_share_pct = l->rebuild_share_pct ? MIN(l->rebuild_share_pct, 100u) : 30;
+    l->reorder_bytes = l->reorder_bytes ? l->reorder_bytes : 512ull << 20;
     l->idle_ms = l->idle_ms ? l->idle_ms : 500;
 }
 
@@ -329,11 +348,13 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->checkpoint_waiters);
     fiber_queue_init(&e->job_room);
     fiber_queue_init(&e->probe);
+    fiber_queue_init(&e->relocate_work);
     fiber_lock_init(&e->admission);
     fiber_lock_init(&e->members);
     rebuild_init(e);
     e->checkpoint_fiber_gone = true; /* until it serves */
     e->probe_fiber_gone = true;
+    e->relocate_fiber_gone = true;
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
     map_init(&e->map, &e->table);
@@ -367,6 +388,7 @@ void engine_free(struct engine *e) {
     mem_free(e->freed_nodes);
     mem_free(e->made);
     mem_free(e->moves);
+    mem_free(e->relocated);
     mem_free(e->dead_runs);
     mem_free(e->pages);
     mem_free(e);
@@ -510,6 +532,8 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     fiber_start(e->env, checkpoint_loop, e);
     fiber_start(e->env, probe_loop, e);
     fiber_start(e->env, rebuild_loop, e);
+    e->relocate_fiber_gone = false;
+    fiber_start(e->env, relocate_loop, e);
     return OK;
 }
 

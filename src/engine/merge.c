@@ -29,7 +29,7 @@
 #include "codec/crc.h"
 #include "engine/private.h"
 
-enum { PACE_RUNS = 64 };
+enum { PACE_RUNS = 64, FOLD_NODES = 512 };
 
 #define RETRY_LEAST_NS (60 * NS_PER_S)
 #define RETRY_MOST_NS (3600 * NS_PER_S)
@@ -238,6 +238,7 @@ static bool batch_next(void *ctx, struct tree_op *ret_op) {
         }
         if (b->x->kind == OVERLAY_HOLE) {
             b->done = b->x->count;
+            b->v->unmapped += b->x->count;
             *ret_op =
                 (struct tree_op){.kind = TREE_DELETE, .key = b->x->start, .count = b->x->count};
             return true;
@@ -261,7 +262,16 @@ static void batch_freed(void *ctx, uint64_t key, const void *value) {
 
 /* ---- all or nothing ---- */
 
-static void merge_undo(struct engine *e, uint64_t freed_before, uint64_t freed_nodes_before) {
+struct merge_mark merge_begin(struct engine *e) {
+    e->made_count = 0;
+    return (struct merge_mark){.freed = e->freed_count, .freed_nodes = e->freed_node_count};
+}
+
+void merge_note_made(struct engine *e, uint64_t vba) {
+    made_add(e, vba, 1, false);
+}
+
+void merge_undo(struct engine *e, const struct merge_mark *mark) {
     if (SABOTAGE(fault_half_done)) {
         while (map_free_now(&e->map)) {
         }
@@ -269,8 +279,8 @@ static void merge_undo(struct engine *e, uint64_t freed_before, uint64_t freed_n
     while (map_free_never(&e->map)) {
         (void)fiber_pace();
     }
-    e->freed_count = freed_before;
-    e->freed_node_count = freed_nodes_before;
+    e->freed_count = mark->freed;
+    e->freed_node_count = mark->freed_nodes;
     for (uint64_t i = 0; i < e->made_count; i++) {
         const struct made *made = &e->made[i];
         for (uint32_t k = 0; made->ref && k < made->count; k++) {
@@ -298,14 +308,15 @@ static int merge_try(struct volume *v, enum merge_how how, struct tree_root_phys
                                .put_count = v->frozen.data_blocks,
                                .delta_allowed = how != MERGE_WHOLE,
                                .on_top = how == MERGE_ON_TOP};
-    uint64_t freed = e->freed_count, freed_nodes = e->freed_node_count;
-    e->made_count = 0;
-    int err = tree_merge(&v->tree, &batch, ret_root);
+    struct merge_mark mark = merge_begin(e);
+    struct tree tree = v->tree;
+    tree.root = *ret_root; /* relocate.c may have had a go at it */
+    int err = tree_merge(&tree, &batch, ret_root);
     if (err == OK) {
         err = b.error;
     }
     if (err != OK) {
-        merge_undo(e, freed, freed_nodes);
+        merge_undo(e, &mark);
         return err;
     }
     for (uint32_t runs = 1; map_free_now(&e->map); runs++) {
@@ -314,6 +325,8 @@ static int merge_try(struct volume *v, enum merge_how how, struct tree_root_phys
         }
     }
     v->phys.allocated_blocks = v->phys.allocated_blocks + b.puts - b.freed;
+    v->puts += b.puts;
+    v->unmapped = ret_root->levels > 1 ? v->unmapped : 0;
     return OK;
 }
 
@@ -343,14 +356,61 @@ void volume_retry_later(struct volume *v) {
     v->retry_at_ns = env_now_ns(v->engine->env) + v->retry_pause_ns;
 }
 
+static bool node_is_misplaced(void *ctx, const struct tree_ptr_phys *ptr) {
+    const struct volume *v = ctx;
+    struct row_place place;
+    return map_lookup(&v->engine->map, ptr->address, &place) &&
+           place.segment->profile != node_profile(v->engine, (enum profile)v->phys.profile);
+}
+
+/* All data is in segments of the volume's profile, and all runs are in the base: the nodes follow.
+ */
+static int volume_settle(struct volume *v, struct tree_root_phys *root) {
+    struct merge_mark mark = merge_begin(v->engine);
+    struct tree tree = v->tree;
+    tree.root = *root;
+    int err = tree_rewrite(&tree, node_is_misplaced, v, root);
+    if (err != OK) {
+        merge_undo(v->engine, &mark);
+        return err;
+    }
+    v->phys.former = 0;
+    v->settles = false;
+    v->engine->profiles_changed++;
+    return OK;
+}
+
+/* A merge cannot stop for requests that come meanwhile, so it must not take long. */
+bool volume_may_fold(const struct volume *v) {
+    const struct tree_root_phys *root = &v->tree.root;
+    uint32_t never = VOLUME_FLAG_DAMAGED | VOLUME_FLAG_BROKEN | VOLUME_FLAG_DELETING;
+    uint64_t items = 0;
+    if (root->levels < 2 || v->unmapped == 0 || (v->phys.flags & never) != 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i + 1 < root->levels; i++) {
+        items += root->level[i].items;
+    }
+    return MIN(items, root->level[root->levels - 1].nodes) <= FOLD_NODES;
+}
+
+/* `root`: the tree as it is before the merge, and after it. */
 int volume_merge(struct volume *v, struct tree_root_phys *ret_root) {
     bool damaged = (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0;
     if ((v->phys.flags & VOLUME_FLAG_BROKEN) != 0) {
         overlay_clear(&v->frozen); /* of requests that were on their way */
         return OK;
     }
-    if (damaged ? volume_merge_is_due(v) : !overlay_is_empty(&v->frozen)) {
-        int err = merge_try(v, damaged ? MERGE_WHOLE : MERGE_PLANNED, ret_root);
+    bool folds = v->settles || (v->engine->ahead && volume_may_fold(v));
+    if (damaged ? volume_merge_is_due(v) : !overlay_is_empty(&v->frozen) || folds) {
+        bool whole = damaged || folds;
+        int err = merge_try(v, whole ? MERGE_WHOLE : MERGE_PLANNED, ret_root);
+        bool merged = err == OK;
+        err = merged && v->settles ? volume_settle(v, ret_root) : err;
+        if (err != OK && merged && error_is_loss(err)) {
+            v->settles = false; /* the next pass comes to it again */
+            return OK;
+        }
         if (err == OK && damaged) {
             v->phys.flags &= (uint16_t)~VOLUME_FLAG_DAMAGED;
             v->retry_pause_ns = 0;

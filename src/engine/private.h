@@ -15,6 +15,7 @@
  *     mover.c       … by moving what survives to new rows
  *     rebuild.c     columns of lost and leaving disks elsewhere
  *     member.c      disks that are added, removed, replaced, and come back
+ *     relocate.c    a volume's blocks in the order of the volume, or in another profile
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
  *     catalog.c     volumes and configuration records
  *     import.c      from disks to a running engine
@@ -43,6 +44,16 @@ enum record_type {
     RECORD_VOLUME_DELETE = 6, /* volume id */
     RECORD_CONFIG = 7,        /* config_phys, blob as data */
     RECORD_CONFIG_DELETE = 8, /* config_phys */
+    RECORD_VOLUME_SET = 9,    /* record_volume_set */
+};
+
+enum { REORDER_STAYS, REORDER_BEGINS, REORDER_ENDS };
+
+struct record_volume_set {
+    uint64_t id;
+    uint16_t profile; /* from now on */
+    uint16_t reorder;
+    uint32_t reserved;
 };
 
 struct record_range {
@@ -72,6 +83,7 @@ enum {
     VOLUME_FLAG_BROKEN = 16, /* and it lacks what was acknowledged: it answers nothing */
     VOLUME_FLAG_SWEEPING =
         32, /* deleted, its tree is gone, and something of it is left (reclaim.c) */
+    VOLUME_FLAG_REORDER = 64, /* its blocks are being put in order (relocate.c) */
 };
 
 struct volume_phys {
@@ -84,7 +96,12 @@ struct volume_phys {
     uint16_t flags;
     uint64_t allocated_blocks; /* items in the tree */
     struct tree_root_phys tree;
-    uint8_t reserved[64];
+    uint16_t former; /* mask: profiles in which something of it may still lie, besides its own */
+    uint16_t reserved0;
+    uint32_t
+        extents_per_gib;   /* as last sampled: places of blocks that do not follow the one before */
+    uint64_t relocated_to; /* block at which a reordering, or a change of profile, goes on */
+    uint8_t reserved[48];
 };
 _Static_assert(sizeof(struct volume_phys) == 504, "on disk");
 
@@ -132,6 +149,13 @@ struct volume {
     uint32_t users;          /* requests at work on it: it is not freed before they end */
     uint64_t retry_at_ns, retry_pause_ns; /* damaged: when all of it is merged, or swept, again */
     struct sweep *sweep;                  /* reclaim.c */
+    /* relocate.c: checkpoints that had ended when the pass began, and had begun when the profile
+     * was set; blocks that could not be moved before the pass; when to try again. */
+    uint64_t pass_from, profile_set_at, unrelocated_before, relocate_at_ns;
+    uint64_t unmapped; /* blocks of ranges that may still be tombstones, and hold space */
+    uint64_t puts;     /* since its extents were sampled, … */
+    bool sampled;      /* … in this mount */
+    bool settles;      /* the next merge folds its runs and moves its nodes to its profile */
     struct read_stream stream[READ_STREAMS];
     uint64_t stream_clock;
 };
@@ -291,7 +315,7 @@ struct engine {
     struct map_run **dead_runs; /* without live blocks: dropped when it has committed */
     uint64_t dead_count;
     struct builder builders[PROFILE_COUNT][2]; /* data, nodes */
-    struct builder cold_builders[PROFILE_COUNT];
+    struct builder cold_builders[PROFILE_COUNT], relocate_builders[PROFILE_COUNT];
     struct list jobs; /* rows waiting for a writer */
     uint32_t writers;
     struct fiber_group writer_group;
@@ -310,6 +334,15 @@ struct engine {
     struct rebuild rebuild;
     struct fiber_lock members; /* one change of disks at a time */
     uint64_t last_request_ns;  /* when one ended */
+    /* relocate.c */
+    struct fiber_queue relocate_work; /* its fiber sleeps here */
+    bool relocate_fiber_gone;
+    struct relocation *relocation; /* the window under way */
+    uint32_t relocate_shrink;      /* windows are 2^this smaller, for want of room */
+    uint32_t relocating_chunks; /* of each disk, that the running checkpoint writes a window to */
+    uint64_t *relocated;        /* vbas whose live bits it clears when the cleaner has run */
+    uint64_t relocated_count, relocated_room;
+    uint64_t relocated_blocks, unrelocated_blocks; /* moved; unreadable */
 
     struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
@@ -336,7 +369,7 @@ struct engine {
     uint64_t ahead_done;    /* checkpoints when there was nothing to gain ahead */
     uint64_t request_at_ns; /* when the last request came */
     uint64_t read_ahead_blocks;
-    uint64_t volumes_healed, swept_blocks;
+    uint64_t volumes_healed, swept_blocks, profiles_changed;
     uint64_t bytes_rows, bytes_meta;
     uint64_t degraded_segments; /* opened with less than the disks in sync could give */
     char expelled_why[POOL_DISKS_MAX][96];
@@ -404,6 +437,15 @@ void volume_store_init(struct volume *v);
 /* The volume's frozen layer into a new root (untouched if nothing changes). A damaged tree is no
  * failure: the volume's flags tell. ERR_NO_SPACE. Parks. */
 HF_MUST_CHECK int volume_merge(struct volume *v, struct tree_root_phys *ret_root);
+/* All or nothing: where the lists stood when a merge began, and what undoes all it did since. */
+struct merge_mark {
+    uint64_t freed, freed_nodes;
+};
+struct merge_mark merge_begin(struct engine *e);
+void merge_note_made(struct engine *e, uint64_t vba); /* a block of a row to be written */
+void merge_undo(struct engine *e, const struct merge_mark *mark);
+/* What has been unmapped in it still holds space below its runs, and would come back cheaply. */
+bool volume_may_fold(const struct volume *v);
 bool volume_merge_is_due(const struct volume *v); /* a damaged one may be well again */
 void volume_retry_later(struct volume *v);
 bool error_is_loss(int error); /* of something that was to be read */
@@ -498,6 +540,11 @@ void requests_refuse(struct engine *e, int error); /* all that wait */
 void apply_write(struct volume *v, uint64_t block, uint64_t count, struct buf *row,
                  size_t data_offset);
 void apply_unmap(struct volume *v, uint64_t block, uint64_t count);
+/* Its profile, and whether it is to be reordered. */
+void apply_volume_set(struct volume *v, const struct record_volume_set *set);
+/* Waits for all writes under way, and keeps others out. */
+void range_take_all(struct volume *v, struct range_lock *lock);
+void range_release(struct volume *v, struct range_lock *lock);
 void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count);
 
 /* about.c: requests about a volume, not to its blocks */

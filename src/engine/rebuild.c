@@ -46,7 +46,7 @@ enum { WORKERS = 4, ROUND_COLUMNS = 128 };
 
 enum relocation_state { COPYING, READY, SWITCHED, OLD };
 
-struct relocation {
+struct column_move {
     struct list link;
     struct segment *segment; /* pinned */
     uint32_t column;
@@ -223,7 +223,7 @@ static struct place *live_rows(const struct segment *s, uint32_t *ret_count) {
     return places;
 }
 
-static int write_slice(struct relocation *r, struct engine *e, const struct place *p,
+static int write_slice(struct column_move *r, struct engine *e, const struct place *p,
                        struct buf *row) {
     const struct segment *s = r->segment;
     uint32_t width = (uint32_t)s->shape.data + s->shape.parity;
@@ -243,7 +243,7 @@ static int write_slice(struct relocation *r, struct engine *e, const struct plac
 
 /* ERR_DISK_GONE: the new disk was lost; ERR_CANCELLED: nobody needs it any more; else what is lost
  * of the segment. */
-static int column_copy(struct engine *e, struct relocation *r) {
+static int column_copy(struct engine *e, struct column_move *r) {
     struct segment *s = r->segment;
     uint32_t count;
     struct place *rows = live_rows(s, &count);
@@ -267,7 +267,7 @@ static int column_copy(struct engine *e, struct relocation *r) {
     return err;
 }
 
-static void relocation_drop(struct engine *e, struct relocation *r) {
+static void relocation_drop(struct engine *e, struct column_move *r) {
     segment_give_chunk(&e->table, r->to.disk, r->to.chunk);
     r->segment->relocating = false;
     r->segment->pins--;
@@ -275,13 +275,13 @@ static void relocation_drop(struct engine *e, struct relocation *r) {
     mem_free(r);
 }
 
-static struct relocation *relocation_begin(struct engine *e, const struct candidate *c) {
+static struct column_move *relocation_begin(struct engine *e, const struct candidate *c) {
     struct segment *s = c->segment;
     uint32_t member = target_of(e, s, c->column);
     if (member == POOL_DISKS_MAX) {
         return NULL;
     }
-    struct relocation *r = MEM_NEW(struct relocation);
+    struct column_move *r = MEM_NEW(struct column_move);
     r->segment = s;
     r->column = c->column;
     r->from = s->column[c->column];
@@ -295,7 +295,7 @@ static struct relocation *relocation_begin(struct engine *e, const struct candid
     return r;
 }
 
-static void old_chunk_sabotaged(struct engine *e, struct relocation *r) {
+static void old_chunk_sabotaged(struct engine *e, struct column_move *r) {
     struct disk *disk = e->pool->disks[r->from.disk];
     if (SABOTAGE(old_chunk_early) && pool_member_in_sync(e->pool, r->from.disk)) {
         uint64_t block = layout_chunk_block(&e->pool->super.geometry, r->from.chunk);
@@ -313,10 +313,10 @@ static void worker_fiber(void *arg) {
         const struct candidate *c = &round->candidates[round->next++];
         /* The list is some time old; the segment may be gone, and its memory with it. */
         bool there = segment_get(&e->table, c->slot) == c->segment && c->segment->uid == c->uid;
-        struct relocation *r = there && is_settled(c->segment) && !c->segment->relocating &&
-                                       column_is_due(e, c->segment, c->column)
-                                   ? relocation_begin(e, c)
-                                   : NULL;
+        struct column_move *r = there && is_settled(c->segment) && !c->segment->relocating &&
+                                        column_is_due(e, c->segment, c->column)
+                                    ? relocation_begin(e, c)
+                                    : NULL;
         if (r == NULL) {
             continue;
         }
@@ -340,7 +340,7 @@ static void worker_fiber(void *arg) {
 bool rebuild_switch(struct engine *e) {
     bool any = false;
     LIST_FOR_EACH_SAFE(link, &e->rebuild.relocations) {
-        struct relocation *r = CONTAINER_OF(link, struct relocation, link);
+        struct column_move *r = CONTAINER_OF(link, struct column_move, link);
         struct segment *s = r->segment;
         bool lost = r->failed || !pool_member_in_sync(e->pool, r->to.disk);
         bool over = s->state != SEGMENT_SEALED || s->live_blocks == 0;
@@ -360,7 +360,7 @@ bool rebuild_switch(struct engine *e) {
     return any;
 }
 
-static void discard_old(struct engine *e, const struct relocation *r) {
+static void discard_old(struct engine *e, const struct column_move *r) {
     struct disk *disk = e->pool->disks[r->from.disk];
     if (pool_member_in_sync(e->pool, r->from.disk) && disk_info(disk)->discards) {
         uint64_t block = layout_chunk_block(&e->pool->super.geometry, r->from.chunk);
@@ -371,9 +371,9 @@ static void discard_old(struct engine *e, const struct relocation *r) {
 }
 
 /* Whose old place nobody reads any more, and where nothing that was given up can still land. */
-static struct relocation *find_releasable(struct engine *e) {
+static struct column_move *find_releasable(struct engine *e) {
     LIST_FOR_EACH(link, &e->rebuild.relocations) {
-        struct relocation *r = CONTAINER_OF(link, struct relocation, link);
+        struct column_move *r = CONTAINER_OF(link, struct column_move, link);
         bool there = pool_member_in_sync(e->pool, r->from.disk);
         if (r->state == OLD &&
             (!there || (r->segment->pins == 1 &&
@@ -385,7 +385,7 @@ static struct relocation *find_releasable(struct engine *e) {
 }
 
 void rebuild_release(struct engine *e) {
-    struct relocation *r;
+    struct column_move *r;
     while ((r = find_releasable(e)) != NULL) {
         discard_old(e, r); /* parks: nobody else takes a relocation that is old off the list */
         segment_give_chunk(&e->table, r->from.disk, r->from.chunk);
@@ -442,7 +442,7 @@ static void look(struct engine *e) {
 
 void rebuild_committed(struct engine *e) {
     LIST_FOR_EACH(link, &e->rebuild.relocations) {
-        struct relocation *r = CONTAINER_OF(link, struct relocation, link);
+        struct column_move *r = CONTAINER_OF(link, struct column_move, link);
         if (r->state == SWITCHED) {
             r->state = OLD;
             r->segment->relocating = false;
@@ -469,7 +469,7 @@ void rebuild_member_lost(struct engine *e, uint32_t member) {
     e->rebuild.lost_round = e->checkpoint_started;
     e->rebuild.whole = false;
     LIST_FOR_EACH(link, &e->rebuild.relocations) {
-        struct relocation *r = CONTAINER_OF(link, struct relocation, link);
+        struct column_move *r = CONTAINER_OF(link, struct column_move, link);
         r->failed |= r->to.disk == member && r->state != OLD;
     }
     fiber_queue_wake_all(&e->rebuild.work);
@@ -554,7 +554,7 @@ void rebuild_begin(struct engine *e) {
 void rebuild_done(struct engine *e) {
     struct list *link;
     while ((link = list_pop(&e->rebuild.relocations)) != NULL) {
-        mem_free(CONTAINER_OF(link, struct relocation, link));
+        mem_free(CONTAINER_OF(link, struct column_move, link));
     }
 }
 

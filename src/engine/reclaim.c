@@ -71,10 +71,16 @@ static void reclaim_item(void *ctx, uint64_t key, const void *value) {
 
 /* Data has the volume's profile; so have nodes, but where that has no redundancy. */
 static bool may_be_of(const struct volume *v, const struct segment *s) {
-    enum profile p = (enum profile)v->phys.profile;
-    bool nodes_apart = profile_losses(p) == 0;
-    return s->profile == p ||
-           (nodes_apart && (s->profile == PROFILE_RAID1 || s->profile == PROFILE_SINGLE));
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        bool its_own = p == v->phys.profile || (v->phys.former >> p & 1) != 0;
+        bool nodes_apart = profile_losses((enum profile)p) == 0;
+        if (its_own &&
+            (s->profile == (enum profile)p ||
+             (nodes_apart && (s->profile == PROFILE_RAID1 || s->profile == PROFILE_SINGLE)))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool may_be_of_others(const struct engine *e, const struct segment *s) {

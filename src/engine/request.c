@@ -47,7 +47,12 @@ static void range_take(struct volume *v, struct range_lock *lock) {
     }
 }
 
-static void range_release(struct volume *v, struct range_lock *lock) {
+void range_take_all(struct volume *v, struct range_lock *lock) {
+    *lock = (struct range_lock){.end = UINT64_MAX, .exclusive = true};
+    range_take(v, lock);
+}
+
+void range_release(struct volume *v, struct range_lock *lock) {
     if (!list_is_empty(&lock->link)) {
         list_remove(&lock->link);
         v->exclusive_locks -= lock->exclusive;
@@ -74,6 +79,26 @@ void apply_unmap(struct volume *v, uint64_t block, uint64_t count) {
 void apply_ref(struct volume *v, uint64_t block, struct placed_row *row, uint32_t count) {
     struct overlay_extent x = {.start = block, .count = count, .kind = OVERLAY_REF, .row = row};
     overlay_set(&v->active, &x);
+}
+
+void apply_volume_set(struct volume *v, const struct record_volume_set *set) {
+    struct volume_phys *p = &v->phys;
+    if (set->profile != p->profile) {
+        p->former |= (uint16_t)(1u << p->profile);
+        p->profile = set->profile;
+        p->relocated_to = 0;
+        v->profile_set_at = v->engine->checkpoint_started;
+        v->settles = false;
+    }
+    if (set->reorder == REORDER_BEGINS) {
+        p->flags |= VOLUME_FLAG_REORDER;
+        p->relocated_to = 0;
+    } else if (set->reorder == REORDER_ENDS) {
+        p->flags &= (uint16_t)~VOLUME_FLAG_REORDER;
+    }
+    v->relocate_at_ns = 0;
+    v->engine->catalog_dirty = true;
+    fiber_queue_wake_all(&v->engine->relocate_work);
 }
 
 /* ---- a write, piece by piece ---- */
@@ -296,7 +321,8 @@ static int ref_build(struct engine *e, struct volume *v, uint64_t block, uint32_
     struct row *row = NULL;
     int err = ERR_NO_SPACE;
     for (int attempt = 0; attempt < 2 && err == ERR_NO_SPACE; attempt++) {
-        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p, e->ref_keep_free, &err);
+        struct segment *s = stream_segment(e, &e->hot[p], SEGMENT_DATA, p,
+                                           e->ref_keep_free + e->relocating_chunks, &err);
         if (s == NULL) {
             return err;
         }

@@ -25,7 +25,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/sabotage.h"
-#include "engine/private.h"
+#include "engine/relocate.h"
 
 enum { RESERVE_PERCENT = 12, IDLE_CHECKPOINTS_MAX = 8, PROOF_AHEAD_BLOCKS = 1024 };
 
@@ -53,8 +53,11 @@ static uint32_t profiles_in_use(const struct engine *e) {
     uint32_t in_use = 0;
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        in_use |= 1u << v->phys.profile;
-        in_use |= 1u << node_profile(e, (enum profile)v->phys.profile);
+        for (int p = 0; p < PROFILE_COUNT; p++) {
+            if (p == v->phys.profile || (v->phys.former >> p & 1) != 0) {
+                in_use |= 1u << p | 1u << node_profile(e, (enum profile)p);
+            }
+        }
     }
     return in_use;
 }
@@ -196,7 +199,7 @@ uint64_t space_used_share(const struct engine *e, bool with_dirty) {
     uint64_t used = 0;
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        uint64_t share = e->share[v->phys.profile];
+        uint64_t share = volume_share(e, v);
         uint64_t dirty = v->admitted_blocks + v->dirty_blocks + v->frozen_blocks;
         used += volume_promised_blocks(v) * share;
         used += node_blocks(e, v) * e->share[node_profile(e, (enum profile)v->phys.profile)];
@@ -235,6 +238,10 @@ static void unwritten_blocks(const struct engine *e, uint64_t ret_blocks[PROFILE
         uint64_t *blocks = &ret_blocks[v->phys.profile];
         *blocks += v->admitted_bytes / BLOCK_BYTES;
         *blocks = MIN(*blocks + v->active.data_blocks + v->frozen.data_blocks, limit);
+    }
+    const struct relocation *r = e->relocation; /* a window that is being written */
+    if (r != NULL && r->taken && !r->done) {
+        ret_blocks[r->volume->phys.profile] += r->count;
     }
 }
 
@@ -348,7 +355,7 @@ static bool promise_has_room(const struct engine *e, const struct volume *v, uin
     if (blocks == 0) {
         return true; /* replaces what is there */
     }
-    return space_used_share(e, true) + blocks * e->share[v->phys.profile] <= e->limit_share;
+    return space_used_share(e, true) + blocks * volume_share(e, v) <= e->limit_share;
 }
 
 static uint64_t charged_blocks(const struct engine *e) {

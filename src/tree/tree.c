@@ -240,3 +240,63 @@ int tree_merge(struct tree *tree, const struct tree_batch *batch, struct tree_ro
     mem_free(feed);
     return rc;
 }
+
+/* ---- replacing ---- */
+
+struct replace_batch {
+    const struct tree_put *puts;
+    uint64_t count, at;
+    bool base; /* puts; in other levels, deletes */
+    void (*freed)(void *ctx, uint64_t key, const void *value);
+    void *ctx;
+};
+
+static void replace_freed(void *ctx, uint64_t key, const void *value) {
+    const struct replace_batch *b = ctx;
+    b->freed(b->ctx, key, value);
+}
+
+static bool replace_next(void *ctx, struct tree_op *ret_op) {
+    struct replace_batch *b = ctx;
+    if (b->at == b->count) {
+        return false;
+    }
+    const struct tree_put *first = &b->puts[b->at++];
+    *ret_op =
+        (struct tree_op){.kind = b->base ? TREE_PUT : TREE_DELETE, .key = first->key, .count = 1};
+    ret_op->value = &first->value;
+    while (!b->base && b->at < b->count && b->puts[b->at].key == first->key + ret_op->count) {
+        ret_op->count++;
+        b->at++;
+    }
+    return true;
+}
+
+int tree_replace(struct tree *tree, const struct tree_put *puts, uint64_t count,
+                 void (*freed)(void *ctx, uint64_t key, const void *value), void *ctx,
+                 struct tree_root_phys *ret_root) {
+    const struct tree_root_phys root = tree->root;
+    struct tree_root_phys new_root = {0};
+    int rc = root.levels > TREE_LEVELS_MAX ? ERR_CORRUPT : OK;
+    struct feed *feed = MEM_NEW(struct feed);
+    for (uint32_t i = 0; rc == OK && i < root.levels; i++) {
+        bool base = i + 1 == root.levels;
+        struct replace_batch r = {
+            .puts = puts, .count = count, .base = base, .freed = freed, .ctx = ctx};
+        struct tree_batch batch = {.next = replace_next, .freed = replace_freed, .ctx = &r};
+        struct tree_level_phys level = root.level[i];
+        rc = feed_start(feed, tree, NULL, 0, &batch);
+        if (rc == OK) {
+            rc = merge_level(tree, feed, &level, &(struct merge_options){.delta = !base}, &level);
+        }
+        feed_stop(feed);
+        if (rc == OK && (base || level.present != 0)) {
+            new_root.level[new_root.levels++] = level;
+        }
+    }
+    mem_free(feed);
+    if (rc == OK) {
+        *ret_root = new_root;
+    }
+    return rc;
+}

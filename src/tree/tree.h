@@ -109,6 +109,19 @@ struct tree_batch {
 HF_MUST_CHECK int tree_merge(struct tree *tree, const struct tree_batch *batch,
                              struct tree_root_phys *ret_root);
 
+struct tree_put {
+    uint64_t key;
+    struct tree_extent value;
+};
+
+/* Gives items of a tree of extents that are there other values: `puts` in ascending order of key.
+ * They end up in the base, whichever levels they were in; all other items stay where they are. So
+ * what changes are the leaves that hold these items, and nothing stays allocated until a later
+ * merge. Rules as for tree_merge(). */
+HF_MUST_CHECK int tree_replace(struct tree *tree, const struct tree_put *puts, uint64_t count,
+                               void (*freed)(void *ctx, uint64_t key, const void *value), void *ctx,
+                               struct tree_root_phys *ret_root);
+
 /* Writes every node for which `must_move` returns true, and its ancestors, again at new addresses
  * (the cleaner, for physically addressed trees). */
 HF_MUST_CHECK int tree_rewrite(struct tree *tree,

@@ -111,6 +111,11 @@ struct volume_info {
     uint64_t allocated_bytes; /* logical, as of the last checkpoint plus what is dirty */
     bool deleting;
     enum volume_health health;
+    bool reordering;             /* its blocks are being put in order */
+    bool profile_moves;          /* some of it is still in another profile */
+    enum profile profile_former; /* that one */
+    uint32_t moved_pct;          /* how far either has come */
+    uint32_t extents_per_gib;    /* of its data; 0: not known yet. 1024 is whole */
 };
 
 #endif

@@ -216,6 +216,28 @@ int engine_volume_delete(struct engine *engine, const char *name, struct errmsg 
     return errmsg_set(reterr, ERR_NOT_FOUND, "there is no volume %s", name);
 }
 
+int engine_volume_set_profile(struct engine *engine, const char *name, enum profile profile,
+                              bool dry_run, struct engine_profile_change *ret_change,
+                              struct errmsg *reterr) {
+    struct volume *volume = find_volume(engine, name);
+    if (volume == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no volume %s", name);
+    }
+    *ret_change = (struct engine_profile_change){.from = volume->info.profile, .to = profile};
+    volume->info.profile = dry_run ? volume->info.profile : profile;
+    return OK;
+}
+
+int engine_volume_reorder(struct engine *engine, const char *name, bool stop,
+                          struct errmsg *reterr) {
+    struct volume *volume = find_volume(engine, name);
+    if (volume == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no volume %s", name);
+    }
+    volume->info.reordering = !stop;
+    return OK;
+}
+
 int engine_volume_resize(struct engine *engine, const char *name, uint64_t size_bytes,
                          struct errmsg *reterr) {
     struct volume *volume = find_volume(engine, name);

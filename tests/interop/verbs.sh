@@ -80,6 +80,14 @@ try "no size: not done" exits 1 hf volume create tank/none
 try "list shows all three" field 'len(j["volumes"])' 3 hf volume list tank
 try "resize" field 'j["size_bytes"]' $((512 << 20)) hf volume resize tank/vm --size 512M
 deny "not smaller" hf volume resize tank/vm --size 64M
+try "a dry run says what another profile takes" field 'j["to"], j["dry_run"]' "raid5 True" \
+    hf volume set tank/vm --profile raid5 --dry-run
+try "and changes nothing" field 'j["volumes"][0]["profile"]' raid6 hf volume list tank
+try "another profile" field 'j["from"], j["to"]' "raid6 raid5" hf volume set tank/vm --profile raid5
+deny "an unknown profile" hf volume set tank/vm --profile raid7
+try "a volume is put in order" field 'j["reordering"]' True hf volume reorder tank/vm
+try "or no more" field 'j["reordering"]' False hf volume reorder tank/vm --stop
+try "and back" field 'j["to"]' raid6 hf volume set tank/vm --profile raid6
 
 # LUNs.
 try "a LUN" says "yes" hf lun create tank/vm

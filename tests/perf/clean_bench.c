@@ -22,7 +22,7 @@ enum { AGE_OVERWRITES = 2, HALF_SECONDS = 30 };
 
 struct options {
     const char *tests, *disk;
-    uint64_t lun_bytes, chunk_bytes, dirty_bytes;
+    uint64_t lun_bytes, chunk_bytes, dirty_bytes, window_bytes;
     uint32_t full_pct, overwrites, cycles, factor;
     double seconds;
     enum profile profile;
@@ -90,13 +90,15 @@ static void setup(struct model *m, const struct options *o) {
     m->factor = o->factor;
     m->profile = o->profile;
     m->lun_bytes = o->lun_bytes;
-    m->geometry = (struct geometry){.chunk_blocks = (uint32_t)(o->chunk_bytes / BLOCK_BYTES),
-                                    .ring_blocks = (uint32_t)(8 * o->dirty_bytes / BLOCK_BYTES / 4),
-                                    .row_blocks = (uint32_t)(o->chunk_bytes / BLOCK_BYTES / 10),
-                                    .node_blocks = 4};
+    m->geometry =
+        (struct geometry){.chunk_blocks = (uint32_t)(o->chunk_bytes / BLOCK_BYTES),
+                          .ring_blocks = (uint32_t)(8 * o->dirty_bytes / BLOCK_BYTES / 4),
+                          .row_blocks = (uint32_t)MIN(o->chunk_bytes / BLOCK_BYTES / 10, 64u),
+                          .node_blocks = 4};
     m->limits = (struct engine_limits){.read_cache_bytes = 4 << 20,
                                        .node_cache_bytes = o->lun_bytes / 64,
                                        .dirty_bytes = o->dirty_bytes,
+                                       .reorder_bytes = o->window_bytes,
                                        .checkpoint_ms = 30000};
     /* Chunks that hold the LUN and its parity to so many per cent, and besides, the ring. */
     uint64_t each = o->lun_bytes / shape.data * shape_columns(shape) / MODEL_DISKS;
@@ -189,12 +191,75 @@ static void aged(struct model *m, const struct options *o) {
     model_death(m);
 }
 
+static struct volume_info lun_info(struct model *m) {
+    struct volume_info info;
+    if (engine_volume_find(m->engine, "lun", &info) != OK) {
+        model_die("the LUN", "it is gone");
+    }
+    return info;
+}
+
+static void reorder_fiber(void *arg) {
+    struct model *m = arg;
+    struct errmsg e = {0};
+    if (engine_checkpoint(m->engine) != OK ||
+        engine_volume_reorder(m->engine, "lun", false, &e) != OK) {
+        model_die("reorder", e.text);
+    }
+    while (lun_info(m).reordering) {
+        fiber_sleep_until(env_now_ns(m->env) + NS_PER_S / 10);
+    }
+    m->done = true;
+}
+
+static void read_all(struct model *m, const char *name) {
+    m->load = model_load_of(m, VOLUME_READ, 512 << 10, 16, false);
+    m->load.requests = m->lun_bytes / m->load.request_bytes;
+    m->load.time_ns = 120 * NS_PER_S;
+    model_run(m, model_load_fiber);
+    double seconds = (double)m->result->elapsed_ns / 1e9;
+    printf("sequential read, %s: %.0f MB/s (%u extents a GiB)\n", name,
+           (double)m->result->bytes / 1e6 / seconds, lun_info(m).extents_per_gib);
+    (void)fflush(stdout);
+}
+
+/* What counts is how long the pieces are that a window finds in each of the runs that checkpoints
+ * have left: window × half the dirty limit / LUN. That is what is said of a TiB with a limit of 256
+ * MiB, where there are more pieces, nearer to each other. */
+static void reorder(struct model *m, const struct options *o) {
+    setup(m, o);
+    read_all(m, "fresh");
+    overwrite(m, 7, o->lun_bytes / BLOCK_BYTES * o->overwrites);
+    model_reimport(m);
+    read_all(m, "overwritten at random");
+    struct cost before = cost_read(m);
+    uint64_t start = env_now_ns(m->env);
+    m->stages = (struct stages){0};
+    m->measuring = true;
+    model_run(m, reorder_fiber);
+    m->measuring = false;
+    double seconds = (double)(env_now_ns(m->env) - start) / 1e9;
+    struct cost after = cost_read(m);
+    double piece = (double)o->window_bytes * (double)o->dirty_bytes / 2 / (double)o->lun_bytes;
+    printf("reorder: %.1f s of virtual time, %.1f MB/s; a TiB at that rate: %.1f h; pieces of %.0f "
+           "KiB, as in a TiB with %.0f MiB of memory\n",
+           seconds, (double)o->lun_bytes / 1e6 / seconds,
+           seconds * (double)(1ull << 40) / (double)o->lun_bytes / 3600, piece / 1024,
+           piece * 8192 / (1 << 20));
+    printf("    bytes written to disks for each of the LUN: %.2f\n",
+           (double)(after.disk_bytes - before.disk_bytes) / (double)o->lun_bytes);
+    model_stages_print(&m->stages);
+    read_all(m, "reordered");
+    model_death(m);
+}
+
 /* ---- options ---- */
 
 static const char usage[] =
-    "clean_bench [--tests amplify,halfidle,aged] [--lun SIZE] [--chunk SIZE] [--dirty SIZE]\n"
+    "clean_bench [--tests amplify,halfidle,aged,reorder] [--lun SIZE] [--chunk SIZE] [--dirty "
+    "SIZE]\n"
     "            [--full PCT] [--overwrites N] [--cycles N] [--seconds VIRTUAL] [--factor N]\n"
-    "            [--disk MODEL] [--profile P]\n";
+    "            [--disk MODEL] [--profile P] [--window SIZE]\n";
 
 static bool is_chosen(const struct options *o, const char *name) {
     char list[256], wanted[64];
@@ -204,13 +269,19 @@ static bool is_chosen(const struct options *o, const char *name) {
 }
 
 static bool parse(int argc, char **argv, struct options *o) {
-    static const struct option options[] = {
-        {"tests", required_argument, NULL, 't'},   {"lun", required_argument, NULL, 'l'},
-        {"chunk", required_argument, NULL, 'c'},   {"dirty", required_argument, NULL, 'd'},
-        {"full", required_argument, NULL, 'f'},    {"overwrites", required_argument, NULL, 'o'},
-        {"cycles", required_argument, NULL, 'y'},  {"seconds", required_argument, NULL, 's'},
-        {"factor", required_argument, NULL, 'F'},  {"disk", required_argument, NULL, 'D'},
-        {"profile", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"tests", required_argument, NULL, 't'},
+                                            {"lun", required_argument, NULL, 'l'},
+                                            {"chunk", required_argument, NULL, 'c'},
+                                            {"dirty", required_argument, NULL, 'd'},
+                                            {"full", required_argument, NULL, 'f'},
+                                            {"overwrites", required_argument, NULL, 'o'},
+                                            {"cycles", required_argument, NULL, 'y'},
+                                            {"seconds", required_argument, NULL, 's'},
+                                            {"factor", required_argument, NULL, 'F'},
+                                            {"disk", required_argument, NULL, 'D'},
+                                            {"profile", required_argument, NULL, 'p'},
+                                            {"window", required_argument, NULL, 'w'},
+                                            {NULL, 0, NULL, 0}};
     int c;
     bool good = true;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -224,6 +295,9 @@ static bool parse(int argc, char **argv, struct options *o) {
             break;
         case 'c':
             good &= size_parse(optarg, &o->chunk_bytes) == OK;
+            break;
+        case 'w':
+            good &= size_parse(optarg, &o->window_bytes) == OK;
             break;
         case 'd':
             good &= size_parse(optarg, &o->dirty_bytes) == OK;
@@ -262,6 +336,7 @@ int main(int argc, char **argv) {
                         .lun_bytes = 4ull << 30,
                         .chunk_bytes = 1 << 20,
                         .dirty_bytes = 8 << 20,
+                        .window_bytes = 8 << 20,
                         .full_pct = 80,
                         .overwrites = 5,
                         .cycles = 4,
@@ -282,6 +357,9 @@ int main(int argc, char **argv) {
     }
     if (is_chosen(&o, "aged")) {
         aged(m, &o);
+    }
+    if (is_chosen(&o, "reorder")) {
+        reorder(m, &o);
     }
     int status = m->status;
     mem_free(m->result);

@@ -42,7 +42,7 @@ bool model_is_done(void *ctx) {
     return m->done;
 }
 
-static void stages_print(const struct stages *s) {
+void model_stages_print(const struct stages *s) {
     printf("    time by stage, all and longest, ms:");
     for (uint32_t i = 0; i < s->count; i++) {
         printf("%s %s %" PRIu64 " %" PRIu64, i > 0 ? "," : "", s->name[i], s->ns[i] / NS_PER_MS,
@@ -187,7 +187,7 @@ void model_figure(struct model *m, const char *name, const char *more) {
                    m->factor, profile_name(m->profile), more);
     figure_print(stdout, m->json, labels, m->result, &after, 0);
     if (!m->json) {
-        stages_print(&m->stages);
+        model_stages_print(&m->stages);
     }
     m->status |= m->result->failed > 0;
 }

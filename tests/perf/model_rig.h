@@ -49,7 +49,8 @@ void model_reimport(struct model *m);
 void model_death(struct model *m);
 struct load_options model_load_of(struct model *m, enum volume_op op, uint32_t bytes,
                                   uint32_t depth, bool random);
-void model_load_fiber(void *model); /* m->load, into *m->result */
+void model_load_fiber(void *model);                   /* m->load, into *m->result */
+void model_stages_print(const struct stages *stages); /* of m->stages, while m->measuring */
 /* The load, measured and printed under a name; `more`: labels, each with a space before it. */
 void model_figure(struct model *m, const char *name, const char *more);
 
