@@ -182,13 +182,14 @@ static void flush_done(struct disk_io *io) {
     fiber_group_done(CONTAINER_OF(io, struct flush_job, io)->group, OK);
 }
 
-/* All disks in parallel; one that fails is expelled. True if one was. */
+/* All disks in parallel; one that fails is expelled. True if one was. One that joins meanwhile
+ * holds nothing of this checkpoint. */
 static bool flush_disks(struct engine *e) {
     struct flush_job jobs[POOL_DISKS_MAX];
     struct fiber_group group = FIBER_GROUP_INIT;
     bool expelled = false;
-    const uint32_t members = e->pool->super.member_count; /* others may join meanwhile */
-    for (uint32_t m = 0; m < members; m++) {
+    uint32_t count = e->pool->super.member_count;
+    for (uint32_t m = 0; m < count; m++) {
         jobs[m].io.result = OK;
         if (pool_member_in_sync(e->pool, m) && !SABOTAGE(flush_omitted)) {
             jobs[m] =
@@ -199,7 +200,7 @@ static bool flush_disks(struct engine *e) {
     }
     int err = fiber_group_wait(&group);
     ASSERT_EQ(err, OK);
-    for (uint32_t m = 0; m < members; m++) {
+    for (uint32_t m = 0; m < count; m++) {
         if (jobs[m].io.result != OK && pool_member_in_sync(e->pool, m)) {
             pool_expel(e->pool, m, "a flush failed");
             expelled = true;
