@@ -71,8 +71,8 @@ static int set_number(const char *key, const char *value, uint64_t most, const c
     char *end;
     uint64_t number = strtoull(value, &end, 10);
     if (value[0] < '0' || value[0] > '9' || *end != '\0' || number < 1 || number > most) {
-        return errmsg_set(reterr, ERR_RANGE, "%s: \"%.40s\" is not a number from 1 to %llu (%s)",
-                          key, value, (unsigned long long)most, unit);
+        return errmsg_set(reterr, ERR_RANGE, "%s: \"%.40s\" is not a number of %s from 1 to %llu",
+                          key, value, unit, (unsigned long long)most);
     }
     *ret_value = number;
     return OK;
