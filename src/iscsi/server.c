@@ -126,13 +126,18 @@ static void retry_waiters(struct env_task *task) {
     LIST_FOR_EACH_SAFE(it, &loop->memory_waiters) {
         command_retry_memory(CONTAINER_OF(it, struct iscsi_command, in_waiters));
     }
-    atomic_store(&loop->has_waiters, !list_is_empty(&loop->memory_waiters));
+    if (list_is_empty(&loop->memory_waiters) && atomic_exchange(&loop->has_waiters, false)) {
+        (void)atomic_fetch_sub(&loop->server->memory.waiting_loops, 1);
+    }
     server_release(loop->server);
 }
 
 /* A loop whose command finds no memory says so first and then tries once more; we have given back
  * first and look then whether one has said so: one of the two sees the other. */
 void server_memory_freed(struct iscsi_server *server) {
+    if (atomic_load(&server->memory.waiting_loops) == 0) {
+        return;
+    }
     for (uint32_t i = 0; i < server->loop_count; i++) {
         struct iscsi_loop *loop = &server->loops[i];
         if (atomic_load(&loop->has_waiters) && !atomic_exchange(&loop->retry_queued, true)) {
