@@ -78,6 +78,7 @@ static int judge(struct bench_target *target, const uint8_t *front, uint64_t fro
         !(is_zero(front, front_bytes) && is_zero(back, back_bytes))) {
         (void)snprintf(text, sizeof(text), "data");
     }
+    bench_text_tame(text);
     return text[0] == '\0' ? OK
                            : errmsg_set(reterr, ERR_EXISTS,
                                         "%s holds %s; --destroy-data would overwrite it, "

@@ -34,6 +34,14 @@ void bench_address_plain(const char *address, char *ret_text, size_t room) {
                    at != NULL ? at + 1 : host);
 }
 
+void bench_text_tame(char *text) {
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 static int find_kind(const char *address, const struct bench_target_ops **ret_ops,
                      struct errmsg *reterr) {
     for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
@@ -84,6 +92,13 @@ static int check_sizes(const struct bench_target *target, struct errmsg *reterr)
     return OK;
 }
 
+static int refuse(struct bench_target *target, int error, struct errmsg *reterr) {
+    bench_text_tame(reterr->text);
+    (void)errmsg_prefix(reterr, "%s: ", target->address);
+    (void)bench_target_close(target);
+    return error;
+}
+
 int bench_target_open(const struct bench_target_options *options, struct bench_target **ret_target,
                       struct errmsg *reterr) {
     const struct bench_target_ops *ops;
@@ -97,10 +112,9 @@ int bench_target_open(const struct bench_target_options *options, struct bench_t
         error = check_sizes(target, reterr);
     }
     if (error != OK) {
-        (void)errmsg_prefix(reterr, "%s: ", target->address);
-        (void)bench_target_close(target);
-        return error;
+        return refuse(target, error, reterr);
     }
+    bench_text_tame(target->name);
     *ret_target = target;
     return OK;
 }
@@ -110,9 +124,7 @@ int bench_target_join(struct bench_target *first, struct bench_target **ret_targ
     struct bench_target *target = target_new(first->ops, first->options);
     int error = first->ops->join(target, first, reterr);
     if (error != OK) {
-        (void)errmsg_prefix(reterr, "%s: ", target->address);
-        (void)bench_target_close(target);
-        return error;
+        return refuse(target, error, reterr);
     }
     target->kind = first->kind;
     target->size_bytes = first->size_bytes;
@@ -127,8 +139,9 @@ int bench_target_fail(struct bench_target *target, int code, const char *fmt, ..
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    bench_text_tame(text);
     /* Libraries end their messages with a full stop or a line end; a sentence goes on. */
-    for (size_t end = strlen(text); end > 0 && strchr(" .\n", text[end - 1]) != NULL; end--) {
+    for (size_t end = strlen(text); end > 0 && strchr(" .?", text[end - 1]) != NULL; end--) {
         text[end - 1] = '\0';
     }
     return errmsg_set(&target->why, code, "%s", text);

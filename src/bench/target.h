@@ -109,6 +109,9 @@ int bench_target_fail(struct bench_target *target, int code, const char *fmt, ..
 /* An I/O has ended. It is only noted: its `done` is called when the kind's function has returned,
  * for not every library can be called from its own callbacks. */
 void bench_target_done(struct bench_io *io, int error);
+/* Puts '?' for control characters: names and reasons come from devices and peers, and terminals
+ * obey such characters. */
+void bench_text_tame(char *text);
 /* `address` without what stands between "//" and '@'. */
 void bench_address_plain(const char *address, char *ret_text, size_t room);
 

@@ -245,6 +245,10 @@ static int file_submit(struct bench_target *target, struct bench_io *io) {
         io_uring_prep_read(sqe, file->fd, io->data, io->length, io->offset);
     }
     io_uring_sqe_set_data(sqe, io);
+    /* Each at once, as programs that are not benchmarks do: of many together the kernel would make
+     * one where they lie side by side, and the device would wait for the last to be thought of.
+     * What is not taken now goes with the next, or when completions are waited for. */
+    (void)io_uring_submit(&file->ring);
     return OK;
 }
 

@@ -379,6 +379,13 @@ static void what_is_known_is_named(void **state) {
     mem_free(back);
 }
 
+static void names_cannot_drive_a_terminal(void **state) {
+    (void)state;
+    char text[] = "QNAP\x1b[2J\r\n \x7f é";
+    bench_text_tame(text);
+    assert_string_equal(text, "QNAP?[2J?? ? é");
+}
+
 static void addresses_lose_their_secrets(void **state) {
     (void)state;
     static const char *const pairs[][2] = {
@@ -406,6 +413,7 @@ int main(void) {
         cmocka_unit_test(wrong_job_files_are_refused_by_line),
         cmocka_unit_test(workloads_are_as_published),
         cmocka_unit_test(what_is_known_is_named),
+        cmocka_unit_test(names_cannot_drive_a_terminal),
         cmocka_unit_test(addresses_lose_their_secrets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
