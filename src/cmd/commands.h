@@ -14,5 +14,6 @@ verb_fn cmd_lun_create, cmd_lun_list, cmd_lun_delete, cmd_lun_map, cmd_lun_unmap
 verb_fn cmd_chap_set, cmd_chap_list, cmd_chap_delete;
 verb_fn cmd_config_export, cmd_config_import;
 verb_fn cmd_disk_list;
+verb_fn cmd_bench, cmd_bench_job;
 
 #endif

@@ -69,7 +69,37 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_OUTPUT, "output", OPTION_TEXT, "FILE", "write to this file, readable for you alone", NULL},
     {OPT_SECRETS, "secrets", OPTION_FLAG, NULL, "CHAP secrets, too; only to a file", NULL},
     {OPT_DRY_RUN, "dry-run", OPTION_FLAG, NULL, "only say what would be done", NULL},
+    {OPT_QUEUE_DEPTH, "queue-depth", OPTION_TEXT, "N[,N…]", "commands under way at once [1,32]",
+     NULL},
+    {OPT_SECONDS, "seconds", OPTION_NUMBER, "N", "measured time of a run [60]", NULL},
+    {OPT_RAMP, "ramp", OPTION_NUMBER, "N", "seconds to warm up before each run [15]", NULL},
+    {OPT_RUNS, "runs", OPTION_NUMBER, "N", "of each test, of which the median counts [3]", NULL},
+    {OPT_SPAN, "span", OPTION_SIZE, "SIZE", "the part of the target that is used [16G, or all]",
+     NULL},
+    {OPT_STREAMS, "streams", OPTION_NUMBER, "N", "sequential streams at a time [1]", NULL},
+    {OPT_JOBS, "jobs", OPTION_NUMBER, "N", "threads, each with connections of its own [1]", NULL},
+    {OPT_PATH, "path", OPTION_TEXTS, "URL", "another way to the same LUN; may be given again",
+     NULL},
+    {OPT_READ_AHEAD, "read-ahead", OPTION_SIZE, "SIZE", "of an NFS client [none]", NULL},
+    {OPT_INITIATOR_NAME, "initiator-name", OPTION_TEXT, "IQN",
+     "log in by this name [iqn.2026-01.local.holdfast:bench]", NULL},
+    {OPT_QUICK, "quick", OPTION_FLAG, NULL, "--seconds 5 --ramp 1 --runs 1", NULL},
+    {OPT_READ_ONLY, "read-only", OPTION_FLAG, NULL, "write nothing; only tests that read", NULL},
+    {OPT_DESTROY_DATA, "destroy-data", OPTION_FLAG, NULL, "overwrite whatever the target holds",
+     NULL},
+    {OPT_RESULTS, "output", OPTION_TEXT, "FILE", "write the results to it, as JSON", NULL},
+    {OPT_CSV, "csv", OPTION_FLAG, NULL, "print CSV", NULL},
 };
+
+/* What all measurements of targets take. */
+#define BENCH_OPTIONS                                                                              \
+    {                                                                                              \
+        OPT_QUICK, OPT_SPAN, OPT_QUEUE_DEPTH, OPT_SECONDS, OPT_RAMP, OPT_RUNS, OPT_STREAMS,        \
+            OPT_JOBS, OPT_PATH, OPT_READ_AHEAD, OPT_INITIATOR_NAME, OPT_SECRET_FILE,               \
+            OPT_READ_ONLY, OPT_DESTROY_DATA, OPT_RESULTS, OPT_CSV                                  \
+    }
+#define BENCH(name, summary, detail)                                                               \
+    { "bench", name, {"TARGET…"}, summary, detail, NULL, true, cmd_bench, BENCH_OPTIONS }
 
 const struct option_spec *option_spec(enum option_id id) {
     return &specs[id];
@@ -291,6 +321,26 @@ const struct verb verbs[] = {
      false,
      cmd_disk_list,
      {OPT_HELP}},
+    BENCH(
+        "corners", "measure storage by five figures",
+        "512 B sequential reads, 4 KiB random reads, 4 KiB random writes, 512 KiB sequential "
+        "writes and reads. A target is a device, a folder, a file, or iscsi://, nfs:// or nbd://. "
+        "Overwrites a device or a LUN, unless it holds something or --read-only is given."),
+    BENCH("seeks", "measure how often a second a target can go elsewhere", NULL),
+    BENCH("mixed", "measure 4 KiB random reads and writes, 70 to 30", NULL),
+    BENCH("oltp", "measure what a database does", "Random 8 KiB, and a log beside them."),
+    BENCH("backup", "measure what a backup does",
+          "A full backup written, then a synthetic full one made of it."),
+    BENCH("fill", "write the whole span once", NULL),
+    {"bench",
+     "job",
+     {"FILE", "[TARGET…]"},
+     "measure what a job file says",
+     "A common subset of fio's format; docs/BENCH.md lists the keys.",
+     NULL,
+     true,
+     cmd_bench_job,
+     BENCH_OPTIONS},
     {NULL,
      "health",
      {NULL},

@@ -65,6 +65,21 @@ enum option_id {
     OPT_OUTPUT,
     OPT_SECRETS,
     OPT_DRY_RUN,
+    OPT_QUEUE_DEPTH,
+    OPT_SECONDS,
+    OPT_RAMP,
+    OPT_RUNS,
+    OPT_SPAN,
+    OPT_STREAMS,
+    OPT_JOBS,
+    OPT_PATH,
+    OPT_READ_AHEAD,
+    OPT_INITIATOR_NAME,
+    OPT_QUICK,
+    OPT_READ_ONLY,
+    OPT_DESTROY_DATA,
+    OPT_RESULTS,
+    OPT_CSV,
     OPT_COUNT
 };
 
