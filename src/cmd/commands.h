@@ -15,5 +15,6 @@ verb_fn cmd_chap_set, cmd_chap_list, cmd_chap_delete;
 verb_fn cmd_config_export, cmd_config_import;
 verb_fn cmd_disk_list;
 verb_fn cmd_bench, cmd_bench_job;
+verb_fn cmd_bench_model, cmd_bench_compare, cmd_bench_report;
 
 #endif
