@@ -270,6 +270,8 @@ static void count_progress(struct world *w) {
     world_count(w, STAT_reconstructions_two_lost, more.reconstructed_two - old->reconstructed_two);
     world_count(w, STAT_cleaner_moved_blocks,
                 more.cleaner_moved_blocks - old->cleaner_moved_blocks);
+    world_count(w, STAT_cleaner_ahead_blocks,
+                more.cleaner_ahead_blocks - old->cleaner_ahead_blocks);
     world_count(w, STAT_cleaner_freed_segments,
                 more.cleaner_freed_segments - old->cleaner_freed_segments);
     world_count(w, STAT_degraded_segments, more.degraded_segments - old->degraded_segments);

@@ -71,6 +71,7 @@
     X(degraded_writes, 1, "writes answered with a disk bad")                                       \
     X(disks_expelled, 1, "disks expelled")                                                         \
     X(cleaner_moved_blocks, 1, "blocks moved by the cleaner")                                      \
+    X(cleaner_ahead_blocks, 1, "… ahead of need, while nobody asked for anything")                 \
     X(cleaner_freed_segments, 1, "segments freed by the cleaner")                                  \
     X(errors_beyond_redundancy, 1, "errors answered where the faults exceeded the profile")        \
     X(nodes_destroyed, 1, "nodes of a volume's tree destroyed beyond redundancy")                  \

@@ -63,6 +63,7 @@ static void draw_limits(struct world *w) {
         .checkpoint_ms = (uint32_t)rng_between(rng, 1, 30) * 1000,
         .requests = (uint32_t)rng_between(rng, 2, 40),
         .disk_deadline_ns = rng_between(rng, 4, 6) * NS_PER_S,
+        .idle_ms = rng_chance(rng, 1, 2) ? (uint32_t)rng_between(rng, 1, 50) : 500,
     };
 }
 

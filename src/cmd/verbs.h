@@ -77,6 +77,7 @@ enum option_id {
     OPT_INITIATOR_NAME,
     OPT_QUICK,
     OPT_READ_ONLY,
+    OPT_PREPARED,
     OPT_DESTROY_DATA,
     OPT_RESULTS,
     OPT_CSV,

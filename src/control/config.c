@@ -14,8 +14,9 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "control/schema.h"
+#include "iscsi/limits.h"
 
-enum key_type { KEY_PATH, KEY_SIZE, KEY_PATH_LIST, KEY_NAME_LIST, KEY_ADDRESS_LIST };
+enum key_type { KEY_PATH, KEY_SIZE, KEY_COUNT, KEY_PATH_LIST, KEY_NAME_LIST, KEY_ADDRESS_LIST };
 
 static const struct config_key {
     const char *name;
@@ -30,6 +31,7 @@ static const struct config_key {
     {"read-cache", KEY_SIZE, offsetof(struct config, read_cache_bytes)},
     {"node-cache", KEY_SIZE, offsetof(struct config, node_cache_bytes)},
     {"dirty-limit", KEY_SIZE, offsetof(struct config, dirty_bytes)},
+    {"iscsi-threads", KEY_COUNT, offsetof(struct config, iscsi_threads)},
 };
 
 enum { KEYS = sizeof(keys) / sizeof(keys[0]), FILE_MAX = 256 << 10 };
@@ -49,6 +51,18 @@ static int set_size(const char *key, const char *value, uint64_t *ret_bytes,
                           "%s: \"%s\" is not a size from 1M to 4T", key, value);
     }
     *ret_bytes = bytes;
+    return OK;
+}
+
+static int set_count(const char *key, const char *value, uint64_t *ret_count,
+                     struct errmsg *reterr) {
+    char *end;
+    unsigned long count = strtoul(value, &end, 10);
+    if (!isdigit((unsigned char)value[0]) || *end != '\0' || count < 1 || count > ISCSI_LOOPS_MAX) {
+        return errmsg_set(reterr, ERR_RANGE, "%s: \"%.100s\" is not a number from 1 to %d", key,
+                          value, ISCSI_LOOPS_MAX);
+    }
+    *ret_count = count;
     return OK;
 }
 
@@ -160,6 +174,8 @@ int config_set(struct config *config, const char *key, const char *value, struct
             return set_path(key, value, where, reterr);
         case KEY_SIZE:
             return set_size(key, value, where, reterr);
+        case KEY_COUNT:
+            return set_count(key, value, where, reterr);
         default:
             return set_list(key, keys[i].type, value, where, reterr);
         }
@@ -167,7 +183,7 @@ int config_set(struct config *config, const char *key, const char *value, struct
     return errmsg_set(
         reterr, ERR_INVALID,
         "\"%.64s\" is not a setting; known: socket, state-dir, listen, pools, search, "
-        "read-cache, node-cache, dirty-limit",
+        "read-cache, node-cache, dirty-limit, iscsi-threads",
         key);
 }
 
@@ -194,7 +210,7 @@ static int parse_line(struct config *config, char *line, uint32_t *seen, struct 
     *equals = '\0';
     char *key = trim(line);
     for (size_t i = 0; i < KEYS; i++) {
-        bool single = keys[i].type == KEY_PATH || keys[i].type == KEY_SIZE;
+        bool single = keys[i].type <= KEY_COUNT;
         if (single && strcmp(keys[i].name, key) == 0) {
             if ((*seen & (1u << i)) != 0) {
                 return errmsg_set(reterr, ERR_INVALID, "%s: is set a second time", key);

@@ -432,7 +432,7 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
         error = loop_start(&serve->node, "node", config->state_dir, reterr);
     }
     if (error == OK) {
-        error = targets_start(config->state_dir, &serve->targets, reterr);
+        error = targets_start(config->state_dir, config->iscsi_threads, &serve->targets, reterr);
     }
     if (error == OK) {
         event_open(config->state_dir);

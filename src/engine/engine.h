@@ -20,6 +20,7 @@ struct engine_limits {
     uint32_t checkpoint_ms;    /* [30,000] */
     uint32_t requests;         /* volume requests worked on at once, others wait [512] */
     uint64_t disk_deadline_ns; /* [5 s] */
+    uint32_t idle_ms;          /* without a request: the cleaner works ahead [500] */
 };
 
 struct engine_import_options {
@@ -140,7 +141,11 @@ const char *engine_stage(const struct engine *engine);
 struct engine_counters {
     uint64_t ring_wraps, late_log_copies, failed_log_copies, log_waits_for_space;
     uint64_t reconstructed_one, reconstructed_two;
-    uint64_t cleaner_moved_blocks, cleaner_freed_segments;
+    /* Written to segments, without headers, parity and copies: hosts' data, by a checkpoint or as
+     * rows of their own; nodes of volume trees; what the cleaner moved, and of that, ahead of need.
+     */
+    uint64_t data_blocks, ref_blocks, node_blocks;
+    uint64_t cleaner_moved_blocks, cleaner_ahead_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
     uint64_t degraded_segments;        /* opened with less than the disks in sync could give */
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */

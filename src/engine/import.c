@@ -283,6 +283,7 @@ static void defaults(struct engine_limits *l) {
     l->dirty_bytes = l->dirty_bytes ? l->dirty_bytes : 256ull << 20;
     l->checkpoint_ms = l->checkpoint_ms ? l->checkpoint_ms : 30000;
     l->requests = l->requests ? l->requests : 512;
+    l->idle_ms = l->idle_ms ? l->idle_ms : 500;
 }
 
 static void member_expelled(void *owner, uint32_t member, const char *why) {

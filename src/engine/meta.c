@@ -329,6 +329,7 @@ static void streams_forget(struct engine *e, const struct segment *s) {
     for (int p = 0; p < PROFILE_COUNT; p++) {
         e->hot[p].segment = e->hot[p].segment == s ? NULL : e->hot[p].segment;
         e->cold[p].segment = e->cold[p].segment == s ? NULL : e->cold[p].segment;
+        e->nodes[p].segment = e->nodes[p].segment == s ? NULL : e->nodes[p].segment;
     }
     e->meta.segment = e->meta.segment == s ? NULL : e->meta.segment;
 }

@@ -10,7 +10,9 @@
  *     merge.c       one volume's layer into its tree; damaged volumes
  *     reclaim.c        what a deleted volume gives back
  *     build.c       rows under construction in a checkpoint
- *     cleaner.c     survivors of sparse segments into new rows
+ *     cleaner.c     room out of segments that are mostly dead: how much, and when
+ *     victims.c     … of which
+ *     mover.c       … by moving what survives to new rows
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
  *     catalog.c     volumes and configuration records
  *     import.c      from disks to a running engine
@@ -23,6 +25,7 @@
 #include "engine/engine.h"
 #include "log/log.h"
 #include "map/map.h"
+#include "segment/room.h"
 #include "tree/cache.h"
 #include "tree/tree.h"
 #include "volume/overlay.h"
@@ -149,6 +152,7 @@ struct build_block {
 struct row_job {
     struct list link;
     enum profile profile;
+    enum row_owner_kind kind;
     bool cold;
     uint32_t blocks, run_count;
     struct build_block block[ROW_DATA_MAX];
@@ -199,6 +203,13 @@ struct move { /* where a run was before the cleaner moved it to a row without re
 
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
+/* What a checkpoint was found to have room for, with so many chunks free (space.c). */
+struct room_proof {
+    struct segment_room room;
+    uint32_t meta_copies;
+    uint64_t blocks[PROFILE_COUNT]; /* of data, by profile; all 0: nothing known */
+};
+
 struct engine {
     struct volume_door door;
     struct env *env;
@@ -225,7 +236,7 @@ struct engine {
     uint64_t volume_id_issued; /* the last one given to a creation, applied or not */
     uint64_t vba_next;         /* of the next run; generation << 32 | counter */
 
-    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
+    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], nodes[PROFILE_COUNT], meta;
 
     /* requests */
     uint32_t running;     /* requests at work: others wait in the queue for one of them to end */
@@ -284,10 +295,16 @@ struct engine {
     uint32_t meta_keep, keep_segments;  /* segments: for all metadata; for all */
     uint64_t keep_nodes[PROFILE_COUNT]; /* blocks, by the profile they are stored in */
     uint32_t profiles_in_use;           /* mask */
+    struct room_proof room_proof;       /* anew after each recount */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
+    uint64_t data_blocks, ref_blocks, node_blocks; /* written to rows */
+    uint64_t cleaner_ahead_blocks;                 /* of those moved: ahead of need */
+    bool ahead;                                    /* the running checkpoint is for that */
+    uint64_t ahead_done;    /* checkpoints when there was nothing to gain ahead */
+    uint64_t request_at_ns; /* when the last request came */
     uint64_t read_ahead_blocks;
     uint64_t volumes_healed, swept_blocks;
     uint64_t bytes_rows, bytes_meta;
@@ -377,7 +394,7 @@ struct charge {
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
 /* That would not have to wait for space. */
-bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count);
+bool space_is_plenty(struct engine *e, const struct volume *v, uint64_t count);
 /* What has its place on disk already needs no memory, and no room in a checkpoint. */
 void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
@@ -396,12 +413,15 @@ bool checkpoint_is_due(const struct engine *e); /* there is something to write o
 void checkpoint_loop(void *engine);             /* a fiber */
 HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
-/* cleaner.c */
-HF_MUST_CHECK int cleaner_run(struct engine *e);
-/* Remembers where the run is, before it is moved to `to`. */
-void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to);
-/* Runs go back to where they were if a disk was lost that the new place needs. False: none did. */
-bool cleaner_take_back(struct engine *e);
+/* cleaner.c: in a checkpoint; `ahead`: more than is needed, for as long as nobody asks. */
+HF_MUST_CHECK int cleaner_run(struct engine *e, bool ahead);
+uint32_t cleaner_asks(const struct engine *e);   /* chunks of each disk that should be free */
+bool cleaner_is_idle(const struct engine *e);    /* nobody has asked for anything for a while */
+bool cleaner_is_curious(const struct engine *e); /* something changed since nothing was to gain */
+uint64_t cleaner_next_look_ns(const struct engine *e); /* when it might be idle */
+bool cleaner_gains_ahead(struct engine *e);            /* there is something to do ahead */
+
+/* mover.c */
 /* Whose a block of a row was when it was written. */
 struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
 

@@ -422,6 +422,8 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (err == OK) {
             err = ref_log(e, v, block, row, &charge);
             *ret_done = row->blocks;
+            e->ref_blocks += row->blocks;
+            e->bytes_rows += row->buf->bytes * row->segment->shape.copies;
         } else {
             log_expect(e->log, -1);
         }
@@ -773,6 +775,7 @@ void request_dispatch(struct volume_door *door, struct volume_request *q) {
         volume_complete(q, ERR_SHUTDOWN);
         return;
     }
+    e->request_at_ns = env_now_ns(e->env);
     if (e->running >= e->limits.requests) {
         q->task.next = NULL;
         if (e->queue_tail != NULL) {

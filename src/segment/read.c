@@ -298,8 +298,8 @@ int row_read(struct segment_table *table, const struct row_place *place, uint32_
 
 int row_read_unverified(struct segment_table *table, const struct row_place *place, uint32_t count,
                         struct buf *buf, size_t buf_offset) {
-    bool unreadable[ROW_DATA_MAX] = {false};
-    ASSERT_LE(count, ROW_DATA_MAX);
+    bool unreadable[ROW_TOTAL_MAX] = {false};
+    ASSERT_LE(count, ROW_TOTAL_MAX);
     ASSERT_LE(place->index + count, place->height * place->segment->shape.data);
     int error = OK;
     place->segment->pins++;
@@ -339,14 +339,12 @@ int row_header_validate(const void *header, size_t bytes, uint64_t uid, uint32_t
     return total == h->blocks ? OK : ERR_CORRUPT;
 }
 
-enum { HEADER_BLOCKS_MAX = 3 };
-
 /* The header's own checksum is inside it, so what verifies is known only after assembling it: tries
  * as read, then with each column that parity or another copy can replace. */
 int row_read_header(struct segment_table *table, struct segment *s, uint32_t offset,
                     uint32_t height, struct row_counters *counters, struct buf **ret_header) {
     uint32_t per_copy = (uint32_t)s->shape.data + s->shape.parity;
-    uint32_t blocks = MIN((uint32_t)HEADER_BLOCKS_MAX, height * s->shape.data);
+    uint32_t blocks = MIN((uint32_t)ROW_HEADER_MAX, height * s->shape.data);
     struct buf *out = buf_new((size_t)blocks * BLOCK_BYTES);
     int error = ERR_DATA_LOSS;
     s->pins++;

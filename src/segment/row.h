@@ -18,7 +18,13 @@
 #include "base/buf.h"
 #include "segment/segment.h"
 
-enum { RUN_BLOCKS = 256, RUN_SHIFT = 8, ROW_DATA_MAX = RUN_BLOCKS };
+enum {
+    RUN_BLOCKS = 256,
+    RUN_SHIFT = 8,
+    ROW_DATA_MAX = RUN_BLOCKS,
+    ROW_HEADER_MAX = 3,
+    ROW_TOTAL_MAX = ROW_DATA_MAX + ROW_HEADER_MAX, /* from the header to the last block of data */
+};
 
 enum row_owner_kind { ROW_OWNER_DATA = 1, ROW_OWNER_NODE = 2 }; /* on disk */
 
@@ -135,7 +141,8 @@ HF_MUST_CHECK int row_read_copy(struct segment_table *table, const struct row_pl
                                 size_t buf_offset, void *ret_data, struct row_counters *counters,
                                 uint32_t *ret_bad);
 
-/* The same without looking at what comes: for readers who have a checksum of the whole. ERR_IO: a
+/* The same without looking at what comes, of up to ROW_TOTAL_MAX blocks: for readers who have
+ * checksums of their own. ERR_IO: a
  * block could not be read from its own column; nothing is looked for elsewhere, and the buffer is
  * not to be used again. Fiber. */
 HF_MUST_CHECK int row_read_unverified(struct segment_table *table, const struct row_place *place,

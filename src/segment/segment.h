@@ -72,6 +72,8 @@ struct segment {
     bool emptied;       /* metadata: what is live in it is being written elsewhere */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
     struct list runs; /* map runs that live here */
+    uint32_t run_count;
+    uint64_t birth_sum; /* of their numbers, modulo 2^64: how old its content is */
     struct list freeing_link;
 };
 

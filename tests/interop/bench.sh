@@ -31,10 +31,10 @@ sound='j["format"] == "holdfast-bench" and j["settings"]["complete"] and all(
     and r["histogram"][-1][0] == r["worst_us"]
     and abs(sum(c for _, c in r["histogram"]) - r["iops"]) < 0.02 * r["iops"] + 2
     for r in j["results"])'
-try "corners of a folder" document "$sound and len(j['results']) == 5
+try "a folder is measured" document "$sound and len(j['results']) == 2
     and j['settings']['prepared'] and j['target']['size_bytes'] == 16 << 20" \
-    bench corners "$work/folder" "${brief[@]}"
-try "leave nothing" empty
+    bench oltp "$work/folder" "${brief[@]}"
+try "and nothing is left" empty
 cat >"$work/job.fio" <<'END'
 [global]
 bs=4k
@@ -58,7 +58,7 @@ try "a job file: jobs at once, then one" document "$sound and [r['test'] for r i
 try "fill, as CSV" eval 'bench fill "$work/folder/new" --span 32M --csv 2>/dev/null | grep -q "fill-512k\",16\|fill-512k\",1,"'
 try "backup: a synthetic full is copied" document "$sound and len(j['results']) == 2" \
     bench backup "$work/folder" "${brief[@]}"
-try "leave nothing, either" empty
+try "and nothing is left" empty
 
 # What is not overwritten.
 truncate -s 32M "$work/ext4" "$work/blank"
@@ -67,8 +67,8 @@ cp "$work/ext4" "$work/ext4.before"
 try "a file system is refused, by name" fails 1 'ext4 file system "precious"' \
     bench corners "$work/ext4" "${brief[@]}"
 try "and is as it was" cmp "$work/ext4" "$work/ext4.before"
-try "--read-only reads it" document "$sound and len(j['results']) == 3 and not j['settings']['prepared']" \
-    bench corners "$work/ext4" "${brief[@]}" --read-only
+try "--read-only reads it" document "$sound and not j['settings']['prepared']" \
+    bench seeks "$work/ext4" "${brief[@]}" --read-only
 try "and changes nothing" cmp "$work/ext4" "$work/ext4.before"
 try "--destroy-data overwrites it" document "$sound" bench mixed "$work/ext4" "${brief[@]}" --destroy-data
 try "which is to be seen" fails 1 "holds data" bench mixed "$work/ext4" "${brief[@]}"
@@ -88,8 +88,7 @@ try "and nothing left" empty
 serve && make_pool "$disks" 256M 64M || finish
 try "corners of a LUN" document "$sound and len(j['results']) == 5 and j['target']['kind'] == 'iscsi'" \
     bench corners "$lun" "${brief[@]}"
-try "again: its own data is nobody's" document "$sound" bench seeks "$lun" "${brief[@]}"
-try "over two paths, from two threads" document "$sound and j['settings']['paths'] == 2" \
+try "again (its own data is nobody's), over two paths, from two threads" document "$sound and j['settings']['paths'] == 2" \
     bench oltp "$lun" --path "$lun" --jobs 2 "${brief[@]}"
 
 try "a file system on the LUN" qemu-img convert -n -f raw -O raw "$work/ext4.before" "$lun"
@@ -110,11 +109,10 @@ start vanishing "$build/holdfast" bench seeks "$guest" --secret-file "$work/secr
 within 10 grep -qs measuring "$work/vanishing.log"
 sleep 0.5
 end "$server" KILL
-deny "a target that vanishes under way ends it" within 10 kill -0 -- "-$started" 2>/dev/null
-try "within seconds" within 10 gone "$started"
+try "a target that vanishes under way ends it" within 10 gone "$started"
 try "with a sentence" grep -q "the connection to .* was lost" "$work/vanishing.log"
 
-try "a disk of a pool is refused" fails 1 "disk of the Holdfast pool tank" bench seeks "$disks/d1" "${brief[@]}"
+try "a disk of a pool is refused" fails 1 "of the Holdfast pool tank" bench seeks "$disks/d1" "${brief[@]}"
 
 # NBD: qemu's server.
 truncate -s 32M "$work/nbd"

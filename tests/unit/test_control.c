@@ -248,6 +248,7 @@ static void settings_are_read(void **state) {
                                   "listen = 192.0.2.1:860,3 [::]  [::1],65535\n"
                                   "search = /srv/a /dev/sdb\n"
                                   "pools = tank b\n"
+                                  "iscsi-threads = 16\n"
                                   "read-cache = 1.5G",
                                   config, &why),
                      OK);
@@ -263,6 +264,7 @@ static void settings_are_read(void **state) {
     assert_int_equal(config->search.count, 2);
     assert_string_equal(config->pools.values[1], "b");
     assert_int_equal(config->read_cache_bytes, 3ull << 29);
+    assert_int_equal(config->iscsi_threads, 16);
     assert_int_equal(parse_config("", config, &why), OK);
     config_finish(config);
     assert_string_equal(config->socket, CONFIG_SOCKET_DEFAULT);
@@ -282,6 +284,10 @@ static void wrong_settings_name_line_and_key(void **state) {
         {"socket = /a\nsocket = /b", "line 2: socket: is set a second time"},
         {"read-cache = 12Q", "line 1: read-cache: \"12Q\" is not a size"},
         {"read-cache = 4K", "line 1: read-cache: \"4K\" is not a size from 1M"},
+        {"iscsi-threads = 0", "line 1: iscsi-threads: \"0\" is not a number from 1 to 16"},
+        {"iscsi-threads = 17", "is not a number from 1 to 16"},
+        {"iscsi-threads = 2x", "is not a number from 1 to 16"},
+        {"iscsi-threads = 2\niscsi-threads = 2", "line 2: iscsi-threads: is set a second time"},
         {"pools = a/b", "line 1: pools: \"a/b\" is not a name"},
         {"listen = 10.0.0.7:x", "line 1: listen: \"10.0.0.7:x\" is not an address"},
         {"listen = 10.0.0.7:65536", "is not an address"},
