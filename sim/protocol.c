@@ -10,11 +10,10 @@
 #include "base/assert.h"
 #include "base/math.h"
 
-#define PORTAL "192.0.2.1:3260"
 #define SHARED "iqn.2025-01.org.example:shared"
 #define OWN "iqn.2025-01.org.example:own"
 
-enum { WORLD_SECONDS_MAX = 20000 };
+enum { WORLD_SECONDS_MAX = 20000, PORTALS_MAX = 3 };
 
 /* ---- failing ---- */
 
@@ -153,8 +152,14 @@ static void add_targets(struct protocol_world *w) {
             protocol_fail(w, "%s", message.text);
         }
     }
-    if (iscsi_portal_add(w->server, PORTAL, &message) != OK ||
-        iscsi_target_add(w->server, SHARED, w->shared, &shared, &message) != OK ||
+    for (uint32_t i = 0; i < w->portal_count; i++) {
+        char portal[32];
+        (void)snprintf(portal, sizeof(portal), PROTOCOL_PORTAL ",1", i);
+        if (iscsi_portal_add_on(w->server, i, portal, &message) != OK) {
+            protocol_fail(w, "%s", message.text);
+        }
+    }
+    if (iscsi_target_add(w->server, SHARED, w->shared, &shared, &message) != OK ||
         iscsi_target_add(w->server, OWN, w->own, &alone, &message) != OK) {
         protocol_fail(w, "%s", message.text);
     }
@@ -205,7 +210,13 @@ static void world_init(struct protocol_world *w, const struct protocol_options *
     w->commands_max =
         rng_chance(&w->rng, 1, 2) ? ISCSI_COMMANDS_MAX : (uint32_t)rng_between(&w->rng, 2, 16);
     w->memory_bytes = rng_chance(&w->rng, 1, 3) ? 2 << 20 : 0;
-    const struct iscsi_options server = {.commands_max = w->commands_max,
+    /* The target's loops are all this one: what one of them asks of another comes a turn later, and
+     * everything else may have come between. */
+    struct env *const loops[PORTALS_MAX - 1] = {w->env, w->env};
+    w->portal_count = (uint32_t)rng_between(&w->rng, 1, PORTALS_MAX);
+    const struct iscsi_options server = {.loops = loops,
+                                         .loop_count = w->portal_count - 1,
+                                         .commands_max = w->commands_max,
                                          .memory_bytes = w->memory_bytes,
                                          .event = on_event,
                                          .event_owner = w};

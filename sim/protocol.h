@@ -44,6 +44,7 @@ enum {
     PDU_BYTES_MAX = 64 << 10, /* the longest data segment a host declares */
 };
 
+#define PROTOCOL_PORTAL "192.0.2.%u:3260"
 #define MANAGEMENT_NS (2 * NS_PER_S)
 #define ANSWER_NS (8 * NS_PER_S) /* beyond what a volume that answers takes */
 
@@ -195,6 +196,7 @@ struct protocol_world {
     uint32_t resets_open, cold_resets_open;
     uint32_t hangs_left;
     uint64_t hung_ns; /* up to when the shared volume has answered nobody */
+    uint32_t portal_count;
     uint32_t commands_max;
     uint64_t memory_bytes;
     char event[512];

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MPL-2.0
 /* PDUs of a host: cut out of the stream and put into it, digests, and what must hold of every PDU
  * that a target sends, whatever it says (RFC 7143 §11, serial numbers §4.2.2). */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/math.h"
 #include "codec/crc.h"
 #include "protocol.h"
-
-#define PORTAL "192.0.2.1:3260"
 
 static void parse(struct host_conn *conn);
 
@@ -336,7 +335,10 @@ struct host_conn *conn_new(struct host *host) {
     conn->login_place = PLACE_connecting;
     conn->now.our_segment_bytes = 8192;
     fiber_queue_init(&conn->waiters);
-    conn->stream = env_sim_connect(host->world->env, host->world->link, PORTAL, host->address);
+    char portal[32]; /* any of the group: sessions and their ends cross the target's loops */
+    (void)snprintf(portal, sizeof(portal), PROTOCOL_PORTAL,
+                   (uint32_t)rng_below(&host->rng, host->world->portal_count));
+    conn->stream = env_sim_connect(host->world->env, host->world->link, portal, host->address);
     conn_read(conn);
     return conn;
 }

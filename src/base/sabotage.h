@@ -26,6 +26,9 @@
     X(ring_overrun, "the log does not look where its oldest needed row is")                        \
     X(cleaner_drops_block, "the cleaner leaves out the last live block of a run")                  \
     X(fault_half_done, "a merge that a lost node ends clears the live bits it had come to")        \
+    X(rebuild_unverified, "a column is rebuilt from peers that were not verified")                 \
+    X(stale_returned, "a disk that was set back is taken back")                                    \
+    X(old_chunk_early, "the chunk a column has left is given back before the commit")              \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \

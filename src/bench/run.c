@@ -15,7 +15,13 @@
 #include "bench/machine.h"
 #include "bench/worker.h"
 
-enum { TICK_MS = 50, ESTIMATE_AFTER_S = 2, FILL_BLOCK = 512 << 10, FILL_DEPTH = 16 };
+enum {
+    TICK_MS = 50,
+    SHOW_EVERY_TICKS = 5,
+    ESTIMATE_AFTER_S = 2,
+    FILL_BLOCK = 512 << 10,
+    FILL_DEPTH = 16
+};
 #define MEMORY_MAX (1ull << 30) /* of a run's data */
 
 /* What the runs of one job have come to, at one queue depth. */
@@ -333,7 +339,8 @@ static void say_estimate(const struct bench *b, const struct round *round, uint6
 static void wait_for_round(struct bench *b, struct group *group, struct round *round) {
     uint64_t estimate_ns = round->began_ns + ESTIMATE_AFTER_S * (uint64_t)NS_PER_S;
     bool failed = false;
-    for (uint64_t operations = 0; look(group, &operations, &failed) < group->threads;) {
+    uint32_t ticks = 0;
+    for (uint64_t operations = 0; look(group, &operations, &failed) < group->threads; ticks++) {
         const struct timespec tick = {0, TICK_MS * NS_PER_MS};
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &tick, NULL);
         uint64_t now = bench_now_ns();
@@ -342,7 +349,9 @@ static void wait_for_round(struct bench *b, struct group *group, struct round *r
             round->is_stopped |= !failed;
             end_round(round);
         }
-        show(b, group, round, now, operations);
+        if (ticks % SHOW_EVERY_TICKS == 0) {
+            show(b, group, round, now, operations);
+        }
         if (round->until_ns == 0 && estimate_ns != 0 && now >= estimate_ns && operations > 0) {
             say_estimate(b, round, now, operations);
             estimate_ns = 0;

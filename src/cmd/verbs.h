@@ -65,6 +65,8 @@ enum option_id {
     OPT_OUTPUT,
     OPT_SECRETS,
     OPT_DRY_RUN,
+    OPT_CANCEL,
+    OPT_OFF,
     OPT_QUEUE_DEPTH,
     OPT_SECONDS,
     OPT_RAMP,

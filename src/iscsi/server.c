@@ -411,25 +411,27 @@ int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
     struct access *access = NULL;
     struct list orders;
     list_init(&orders);
+    int error = given != NULL ? access_new(given, &access, reterr) : OK;
+    if (error != OK) {
+        return error;
+    }
     server_lock(server);
     struct iscsi_target *target = server_find_target(server, iqn);
-    int error = target == NULL  ? errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn)
-                : given != NULL ? access_new(given, &access, reterr)
-                                : OK;
-    if (error == OK) {
-        access_free(target->access);
+    if (target != NULL) {
+        struct access *before = target->access;
         target->access = access;
-        LIST_FOR_EACH(it, &server->connections) {
-            struct iscsi_connection *connection =
-                CONTAINER_OF(it, struct iscsi_connection, in_server);
-            if (uses(connection, target) && !session_recheck(connection)) {
-                order_add(&orders, order_close(connection, "no LUN is for it any more"));
-            }
+        access = before;
+    }
+    LIST_FOR_EACH(it, &server->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (target != NULL && uses(connection, target) && !session_recheck(connection)) {
+            order_add(&orders, order_close(connection, "no LUN is for it any more"));
         }
     }
     server_unlock(server);
+    access_free(access);
     orders_go(&orders, &server->loops[0]);
-    return error;
+    return target != NULL ? OK : errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
 }
 
 static void target_take_out(struct iscsi_server *server, struct iscsi_target *target,

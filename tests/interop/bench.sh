@@ -10,10 +10,10 @@ disks=$work/disks
 
 bench() { timeout -k 5 60 "$build/holdfast" bench "$@"; }
 brief=(--seconds 1 --ramp 0 --runs 1 --queue-depth 4 --span 16M)
-fails() { # CODE TEXT COMMAND...: one sentence with TEXT, and nothing else
+fails() { # CODE TEXT COMMAND...: ends with one sentence with TEXT
     local code=0
     "${@:3}" >"$work/fails.out" 2>"$work/fails.err" || code=$?
-    [[ $code -eq $1 && $(wc -l <"$work/fails.err") -le ${lines:-1} ]] && grep -qF -- "$2" "$work/fails.err" ||
+    [[ $code -eq $1 && $(grep -c ^holdfast: "$work/fails.err") -eq 1 ]] && tail -n 1 "$work/fails.err" | grep -qF -- "$2" ||
         { echo "exit code $code"; cat "$work/fails.out" "$work/fails.err"; return 1; }
 }
 document() { # PYTHON_EXPRESSION_ON_j COMMAND...: what a measurement found
@@ -55,7 +55,8 @@ END
 try "a job file: jobs at once, then one" document "$sound and [r['test'] for r in j['results']] ==
     ['readers', 'writer', 'after'] and j['results'][0]['queue_depth'] == 4" \
     bench job "$work/job.fio" "$work/folder" --span 16M --runs 1
-try "fill, as CSV" eval 'bench fill "$work/folder/new" --span 32M --csv 2>/dev/null | grep -q "fill-512k\",16\|fill-512k\",1,"'
+filled() { bench fill "$work/folder/new" --span 32M --csv 2>/dev/null | grep -q 'fill-512k",32,524288,mb_s,'; }
+try "fill, as CSV" filled
 try "backup: a synthetic full is copied" document "$sound and len(j['results']) == 2" \
     bench backup "$work/folder" "${brief[@]}"
 try "and nothing is left" empty
@@ -95,6 +96,9 @@ try "a file system on the LUN" qemu-img convert -n -f raw -O raw "$work/ext4.bef
 try "is refused, too" fails 1 'ext4 file system "precious"' bench corners "$lun" "${brief[@]}"
 try "no such LUN" fails 3 "there is no such" bench corners "${lun%/*}/77" "${brief[@]}"
 try "no such target" fails 3 "there is no such" bench corners "iscsi://127.0.0.1:$port/iqn.2026-01.x:no/0"
+hf volume create tank/thin --size 4G --profile raid6 >/dev/null && hf lun create tank/thin --lun 9 >/dev/null
+try "a thin LUN whose pool is full" fails 1 "the target has no space left" bench fill "${lun%/*}/9" --span 4G
+hf lun delete tank/thin --yes >/dev/null && hf volume delete tank/thin --yes >/dev/null
 echo "a secret of the right length" >"$work/secret"
 echo "another of the right length" >"$work/other"
 hf chap set tank/host --secret-file "$work/secret" >/dev/null && hf lun map tank/vm --user host >/dev/null
