@@ -10,8 +10,8 @@
  * written in the order of the disk, round and round, many at a time. Of a stripe all that is dirty
  * goes at once. For each row of 4 KiB across the disks that has parity the cheaper way is taken:
  * read the old data and the old parity (read-modify-write), or read the data that is not being
- * written (reconstruct), or nothing, when the whole row is new. A stripe that was touched a moment
- * ago and is not whole is left for a while: it may be the end of a stream.
+ * written (reconstruct), or nothing, when the whole row is new. The stripe at
+ * which a stream is writing is left until it is whole, unless nothing else would make room.
  *
  * Reads look in memory first, then go to the disks, of mirrors to the one with less to do. A stream
  * is read ahead, twice as far each time. What was read or written stays until the room is needed
@@ -41,14 +41,12 @@ enum {
     STREAM_SLACK = 2, /* requests of a stream that several paths brought out of order */
     AHEAD_MIN_BLOCKS = 32,
     AHEAD_MAX_BLOCKS = 1024,
-    YOUNG_NS = 20 * NS_PER_MS,
     SCRATCH_BYTES = 2 << 20,
 };
 
 enum { CLEAN = 1, DIRTY = 2, WRITING = 4, READING = 8, USED = 16 }; /* of a page */
 
 struct stripe {
-    uint64_t touched_ns;
     uint16_t dirty;
     bool busy;
 };
@@ -75,7 +73,7 @@ struct inplace {
     uint32_t flushing, blocked;
     bool settling;
     struct fiber_queue room, arrived, idle;
-    struct stream streams[STREAMS];
+    struct stream readers[STREAMS], writers[STREAMS];
     uint64_t stream_clock;
     struct mem_pages *scratch; /* zeroes, of all writes and for all reads */
     struct inplace_counters counters;
@@ -283,27 +281,35 @@ static void fetch(struct inplace *a, uint64_t first, uint64_t end) {
     }
 }
 
-static void read_ahead(struct inplace *a, uint64_t first, uint64_t end) {
-    struct stream *oldest = &a->streams[0];
+/* The stream that goes on with [first, end), or a new one in place of the oldest, whose window is
+ * 0. */
+static struct stream *stream_of(struct inplace *a, struct stream *streams, uint64_t first,
+                                uint64_t end) {
+    struct stream *oldest = &streams[0];
     uint64_t slack = (end - first) * STREAM_SLACK;
     for (uint32_t i = 0; i < STREAMS; i++) {
-        struct stream *s = &a->streams[i];
+        struct stream *s = &streams[i];
         if (s->used > 0 && first + slack >= s->next && first <= s->next + slack) {
             s->used = ++a->stream_clock;
             s->next = MAX(s->next, end);
             s->window = MAX(s->window * 2, (uint32_t)AHEAD_MIN_BLOCKS);
             s->window = MIN(s->window, (uint32_t)AHEAD_MAX_BLOCKS);
-            s->ahead_end = MAX(s->ahead_end, s->next);
-            if (s->ahead_end - s->next < s->window / 2) {
-                uint64_t to = MIN(s->next + s->window, a->blocks);
-                fetch(a, MIN(s->ahead_end, to), to);
-                s->ahead_end = to;
-            }
-            return;
+            return s;
         }
         oldest = s->used < oldest->used ? s : oldest;
     }
     *oldest = (struct stream){.next = end, .used = ++a->stream_clock};
+    return oldest;
+}
+
+static void read_ahead(struct inplace *a, uint64_t first, uint64_t end) {
+    struct stream *s = stream_of(a, a->readers, first, end);
+    s->ahead_end = MAX(s->ahead_end, s->next);
+    if (s->window > 0 && s->ahead_end - s->next < s->window / 2) {
+        uint64_t to = MIN(s->next + s->window, a->blocks);
+        fetch(a, MIN(s->ahead_end, to), to);
+        s->ahead_end = to;
+    }
 }
 
 static bool is_any(const struct inplace *a, uint64_t first, uint64_t end, uint8_t flags) {
@@ -447,22 +453,31 @@ static void flush_fiber(void *arg) {
     }
 }
 
-/* The next one in the order of the disk that is whole or has been left alone for a while; if
- * nothing else would make room, any. */
+/* Whether somebody who writes in order has got to just here. */
+static bool is_being_written(const struct inplace *a, uint64_t stripe) {
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        if (a->writers[i].window > 0 && a->writers[i].next / a->stripe_blocks == stripe) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The next one in the order of the disk; not where a stream is, unless nothing else makes room. */
 static uint64_t stripe_next(struct inplace *a) {
-    uint64_t now_ns = env_now_ns(a->env), any = UINT64_MAX;
+    uint64_t tail = UINT64_MAX;
     for (uint64_t i = 0; i < a->stripe_count; i++) {
         uint64_t at = (a->sweep + i) % a->stripe_count;
         const struct stripe *s = &a->stripes[at];
         if (s->dirty == 0 || s->busy) {
             continue;
         }
-        if (s->dirty == a->stripe_blocks || now_ns - s->touched_ns > YOUNG_NS) {
+        if (s->dirty == a->stripe_blocks || !is_being_written(a, at)) {
             return at;
         }
-        any = any == UINT64_MAX ? at : any;
+        tail = at;
     }
-    return a->settling || (a->blocked > 0 && a->flushing == 0) ? any : UINT64_MAX;
+    return a->settling || (a->blocked > 0 && a->flushing == 0) ? tail : UINT64_MAX;
 }
 
 static void flush_kick(struct inplace *a) {
@@ -495,9 +510,9 @@ static void write_fiber(void *arg) {
         fiber_queue_wait(&a->room);
         a->blocked--;
     }
+    (void)stream_of(a, a->writers, first, end);
     for (uint64_t i = first; i < end; i++) {
         struct stripe *s = &a->stripes[i / a->stripe_blocks];
-        s->touched_ns = env_now_ns(a->env);
         if ((a->pages[i] & DIRTY) == 0) {
             a->cached -= (a->pages[i] & CLEAN) != 0;
             a->pages[i] = (uint8_t)((a->pages[i] & ~CLEAN) | DIRTY);

@@ -173,8 +173,8 @@ static const char *const own_cost[MODEL_CORNERS] = {
     [MODEL_SEQ_READ_512B] = "the engine's own cost; the link would allow",
     [MODEL_RAND_READ_4K] = "the engine's own cost; disks and link would allow",
     [MODEL_RAND_WRITE_4K] = "the engine's own cost; in place, the disks take",
-    [MODEL_SEQ_WRITE_512K] = "a write is on the disks, and its record in a log elsewhere on them, "
-                             "before it is acknowledged; from memory one could acknowledge",
+    [MODEL_SEQ_WRITE_512K] =
+        "on the disks and in a log elsewhere before it is acknowledged; from memory it could be",
     [MODEL_SEQ_READ_512K] = "the engine reads row by row; disks and link would allow",
 };
 

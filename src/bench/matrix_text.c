@@ -134,8 +134,4 @@ void matrix_text(FILE *out, const struct matrix *matrix, bool markdown) {
     }
     reasons(out, matrix, markdown);
     prices(out, matrix, markdown);
-    heading(out, markdown, "Where the model is generous");
-    for (uint32_t i = 0; model_caveats[i] != NULL; i++) {
-        (void)fprintf(out, "%s%s\n", markdown ? "- " : "  ", model_caveats[i]);
-    }
 }

@@ -118,21 +118,17 @@ void report_row_title(const struct report_row *row, char *ret_text, size_t bytes
             text = model_test_text((enum model_test)i);
         }
     }
-    char depth[32] = "", factor[40] = "";
     if (row->queue_depth > 0) {
-        (void)snprintf(depth, sizeof(depth), ", depth %" PRIu32, row->queue_depth);
+        (void)snprintf(ret_text, bytes, "%s, depth %" PRIu32, text, row->queue_depth);
+    } else {
+        (void)snprintf(ret_text, bytes, "%s", text);
     }
-    if (row->factor > 0) {
-        (void)snprintf(factor, sizeof(factor), ", factor %" PRIu32, row->factor);
-    }
-    (void)snprintf(ret_text, bytes, "%s%s%s", text, depth, factor);
 }
 
 static struct report_row *row_of(struct report *r, const struct bench_result *result) {
     for (uint32_t i = 0; i < r->row_count; i++) {
         if (strcmp(r->rows[i].test, result->test) == 0 &&
-            r->rows[i].queue_depth == result->queue_depth && r->rows[i].unit == result->unit &&
-            r->rows[i].factor == result->factor) {
+            r->rows[i].queue_depth == result->queue_depth && r->rows[i].unit == result->unit) {
             return &r->rows[i];
         }
     }
@@ -142,7 +138,7 @@ static struct report_row *row_of(struct report *r, const struct bench_result *re
     r->rows = mem_realloc(r->rows, (r->row_count + 1) * sizeof(r->rows[0]));
     struct report_row *row = &r->rows[r->row_count++];
     *row = (struct report_row){.queue_depth = result->queue_depth,
-                               .factor = result->factor,
+                               .block_bytes = result->block_bytes,
                                .unit = result->unit,
                                .corner = corner_of(result->test)};
     (void)snprintf(row->test, sizeof(row->test), "%s", result->test);
@@ -172,13 +168,15 @@ static void rows_sort(struct report *r) { /* stable, and there are few */
     }
 }
 
-const struct bench_result *report_base(const struct report *report, const struct report_row *row) {
-    for (uint32_t i = 0; i < report->document_count; i++) {
-        if (row->results[i] != NULL && row->results[i]->value > 0) {
-            return row->results[i];
-        }
+const char *report_remark(const struct report_row *row, const struct bench_result *result,
+                          char ret_text[NUMBER_BYTES]) {
+    ret_text[0] = '\0';
+    if (result->client_limited) {
+        (void)snprintf(ret_text, NUMBER_BYTES, " (client)");
+    } else if (result->block_bytes != row->block_bytes && result->block_bytes > 0) {
+        (void)snprintf(ret_text, NUMBER_BYTES, " (%" PRIu32 " B)", result->block_bytes);
     }
-    return NULL;
+    return ret_text;
 }
 
 /* ---- labels ---- */

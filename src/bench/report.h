@@ -11,7 +11,7 @@ enum { REPORT_DOCUMENTS_MAX = 256, REPORT_ROWS_MAX = 256, REPORT_LABEL_BYTES = 1
 /* A test, in the documents that have it. */
 struct report_row {
     char test[64];
-    uint32_t queue_depth, factor; /* factor: of models, as of results */
+    uint32_t queue_depth, block_bytes; /* block_bytes: of the first that has it */
     enum bench_unit unit;
     int corner;                          /* index into reference figures; -1: none of them */
     const struct bench_result **results; /* one a document; NULL: not measured */
@@ -44,8 +44,9 @@ const char *report_number(double value, char ret_text[NUMBER_BYTES]);
 const char *report_latency(double us, char ret_text[NUMBER_BYTES]);
 /* "4 KiB random read, depth 16"; a test that is not known by its name as it is. */
 void report_row_title(const struct report_row *row, char *ret_text, size_t bytes);
-/* First document that has it, as what ratios are taken of; NULL. */
-const struct bench_result *report_base(const struct report *report, const struct report_row *row);
+/* What sets a value apart from others of its row: " (client)", " (4096 B)", or nothing. */
+const char *report_remark(const struct report_row *row, const struct bench_result *result,
+                          char ret_text[NUMBER_BYTES]);
 
 /* Text of documents, made harmless for where it goes; controls become '?'. */
 void put_html(FILE *out, const char *text);

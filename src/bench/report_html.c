@@ -62,11 +62,12 @@ static void number_cell(FILE *out, double value, const char *text, const char *c
     (void)fprintf(out, "<td class=\"%s\" data-value=\"%.3f\">%s</td>", classes, value, text);
 }
 
-static void value_cells(FILE *out, const struct bench_result *r, const struct bench_result *base,
-                        bool ratio) {
-    char number[NUMBER_BYTES];
+static void value_cells(FILE *out, const struct report_row *row, uint32_t document) {
+    const struct bench_result *r = row->results[document], *first = row->results[0];
+    char number[NUMBER_BYTES], remark[NUMBER_BYTES];
     if (r == NULL) {
-        (void)fprintf(out, "<td class=\"first\">&ndash;</td>%s", ratio ? "<td>&ndash;</td>" : "");
+        (void)fprintf(out, "<td class=\"first\">&ndash;</td>%s",
+                      document > 0 ? "<td>&ndash;</td>" : "");
         return;
     }
     (void)fprintf(out, "<td class=\"first\" data-value=\"%.3f\">%s", r->value,
@@ -74,13 +75,13 @@ static void value_cells(FILE *out, const struct bench_result *r, const struct be
     if (r->run_count > 1) {
         (void)fprintf(out, " <span class=\"soft small\">&plusmn;%.1f %%</span>", r->spread * 50);
     }
-    (void)fputs(r->client_limited ? "<span class=\"tag\">client</span></td>" : "</td>", out);
-    if (ratio && base != NULL && base->value > 0) {
-        double times = r->value / base->value;
+    (void)fprintf(out, "<span class=\"soft small\">%s</span></td>", report_remark(row, r, remark));
+    if (document > 0 && first != NULL && first->value > 0) {
+        double times = r->value / first->value;
         char text[NUMBER_BYTES + 16];
         (void)snprintf(text, sizeof(text), "&times; %s", report_number(times, number));
         number_cell(out, times, text, times >= 1.05 ? "good" : times < 0.95 ? "warn" : "");
-    } else if (ratio) {
+    } else if (document > 0) {
         (void)fputs("<td>&ndash;</td>", out);
     }
 }
@@ -104,7 +105,7 @@ static void values(FILE *out, const struct report *report) {
         put_html(out, title);
         (void)fprintf(out, "</td><td class=\"text\">%s</td>", bench_unit_text(row->unit));
         for (uint32_t d = 0; d < report->document_count; d++) {
-            value_cells(out, row->results[d], row->results[0], d > 0);
+            value_cells(out, row, d);
         }
         (void)fputs("</tr>", out);
     }
@@ -115,7 +116,7 @@ static void latencies(FILE *out, const struct report *report) {
     (void)fputs(
         "<h2>Latencies</h2><div class=\"card wide\"><table><thead><tr><th>Test</th><th></th>"
         "<th>mean</th><th>p50</th><th>p99</th><th>p99.9</th><th>p99.99</th><th>worst</th>"
-        "<th>steadiness</th></tr></thead><tbody>",
+        "<th>steadiness</th><th>factor</th></tr></thead><tbody>",
         out);
     for (uint32_t i = 0; i < report->row_count; i++) {
         const struct report_row *row = &report->rows[i];
@@ -138,13 +139,20 @@ static void latencies(FILE *out, const struct report *report) {
                 char text[NUMBER_BYTES];
                 number_cell(out, us[j], report_latency(us[j], text), "");
             }
-            (void)fprintf(out, "<td>%.2f</td></tr>", r->steady);
+            (void)fprintf(out, "<td>%.2f</td>", r->steady);
+            if (r->factor > 0) {
+                (void)fprintf(out, "<td>%" PRIu32 "</td></tr>", r->factor);
+            } else {
+                (void)fputs("<td>&ndash;</td></tr>", out);
+            }
             first = false;
         }
     }
-    (void)fputs("</tbody></table></div><p class=\"soft small\">Steadiness: the slowest part of the "
-                "time beside the middle one; 1 is perfectly even.</p>",
-                out);
+    (void)fputs(
+        "</tbody></table></div><p class=\"soft small\">Steadiness: the slowest part of the "
+        "time beside the middle one; 1 is perfectly even. Factor: of models, how many times "
+        "smaller they were than the real thing.</p>",
+        out);
 }
 
 /* ---- machine and settings ---- */

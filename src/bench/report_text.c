@@ -67,7 +67,7 @@ static void values(FILE *out, const struct report *report, bool markdown) {
     for (uint32_t r = 0; r < report->row_count; r++) {
         const struct report_row *row = &report->rows[r];
         const struct bench_result *first = row->results[0];
-        char title[160], number[NUMBER_BYTES];
+        char title[160], number[NUMBER_BYTES], remark[NUMBER_BYTES];
         report_row_title(row, title, sizeof(title));
         text_table_add(table, "%s, %s", title, bench_unit_text(row->unit));
         for (uint32_t i = 0; i < report->document_count; i++) {
@@ -76,7 +76,7 @@ static void values(FILE *out, const struct report *report, bool markdown) {
                 text_table_add(table, "-");
             } else {
                 text_table_add(table, "%s%s", report_number(result->value, number),
-                               result->client_limited ? " (client)" : "");
+                               report_remark(row, result, remark));
             }
             bool ratio = result != NULL && first != NULL && first->value > 0;
             if (i > 0 && ratio) {
@@ -90,10 +90,10 @@ static void values(FILE *out, const struct report *report, bool markdown) {
 }
 
 static void latencies(FILE *out, const struct report *report, bool markdown) {
-    struct text_table *table = text_table_new(7);
-    static const char *const heads[] = {"latency", "mean",   "p50",  "p99",
-                                        "p99.9",   "p99.99", "worst"};
-    for (uint32_t i = 0; i < 7; i++) {
+    struct text_table *table = text_table_new(8);
+    static const char *const heads[] = {"latency", "mean",   "p50",   "p99",
+                                        "p99.9",   "p99.99", "worst", "factor"};
+    for (uint32_t i = 0; i < 8; i++) {
         text_table_add(table, "%s", heads[i]);
     }
     for (uint32_t r = 0; r < report->row_count; r++) {
@@ -112,9 +112,24 @@ static void latencies(FILE *out, const struct report *report, bool markdown) {
             for (uint32_t j = 0; j < 6; j++) {
                 text_table_add(table, "%s", report_latency(us[j], text));
             }
+            (void)snprintf(text, sizeof(text), "%" PRIu32, s->factor);
+            text_table_add(table, "%s", s->factor > 0 ? text : "-");
         }
     }
     text_table_print(table, out, markdown);
+}
+
+static void caveats(FILE *out, const struct report *report, bool markdown) {
+    bool model = false;
+    for (uint32_t i = 0; i < report->document_count; i++) {
+        model = model || strcmp(report->documents[i].target.kind, "model") == 0;
+    }
+    if (model) {
+        heading(out, markdown, "Where the model is generous");
+    }
+    for (uint32_t i = 0; model && model_caveats[i] != NULL; i++) {
+        (void)fprintf(out, "%s%s\n", markdown ? "- " : "  ", model_caveats[i]);
+    }
 }
 
 static void report_print(FILE *out, const struct report *report, bool markdown) {
@@ -129,6 +144,7 @@ static void report_print(FILE *out, const struct report *report, bool markdown) 
         heading(out, markdown, "Latencies");
         latencies(out, report, markdown);
     }
+    caveats(out, report, markdown);
     matrix_done(&matrix);
 }
 

@@ -17,5 +17,6 @@ verb_fn cmd_config_export, cmd_config_import;
 verb_fn cmd_disk_list, cmd_disk_add, cmd_disk_spare, cmd_disk_replace, cmd_disk_remove,
     cmd_disk_return, cmd_disk_locate;
 verb_fn cmd_bench, cmd_bench_job;
+verb_fn cmd_bench_model, cmd_bench_compare, cmd_bench_report;
 
 #endif

@@ -84,6 +84,17 @@ enum option_id {
     OPT_DESTROY_DATA,
     OPT_RESULTS,
     OPT_CSV,
+    OPT_LINK,
+    OPT_MEMORY,
+    OPT_MODEL_SPAN,
+    OPT_MODEL_SECONDS,
+    OPT_DEPTH,
+    OPT_FACTOR,
+    OPT_DEGRADED,
+    OPT_MATRIX,
+    OPT_MARKDOWN,
+    OPT_TITLE,
+    OPT_REPORT,
     OPT_COUNT
 };
 
