@@ -65,6 +65,11 @@ static void draw_limits(struct world *w) {
         .disk_deadline_ns = rng_between(rng, 4, 6) * NS_PER_S,
         .idle_ms = rng_chance(rng, 1, 2) ? (uint32_t)rng_between(rng, 1, 50) : 500,
     };
+    /* Drawn apart, so that other worlds are what they were. */
+    struct rng apart;
+    rng_init(&apart, w->options.seed ^ 0x72656275696c64u);
+    w->limits.rebuild_grace_ms = (uint32_t)rng_between(&apart, 1, 40) * 1000;
+    w->limits.rebuild_share_pct = (uint32_t)rng_between(&apart, 10, 100);
 }
 
 static void draw_disks(struct world *w) {
@@ -163,6 +168,7 @@ static void world_draw(struct world *w) {
         w->options.ops != 0 ? w->options.ops : rng_between(&w->rng, OPS_MEAN / 2, OPS_MEAN * 3 / 2);
     workload_init(w);
     ruin_init(w);
+    moves_init(w);
 }
 
 /* ---- running ---- */
@@ -485,6 +491,12 @@ static void world_check(struct world *w) {
 
 /* What happens between phases. */
 static void world_interlude(struct world *w) {
+    if (w->moving && rng_chance(&w->move_rng, 1, 3)) {
+        if (!control_wait(w)) {
+            return;
+        }
+        moves_event(w);
+    }
     switch (rng_below(&w->rng, 8)) {
     case 0:
         if (world_drain(w)) {
@@ -560,6 +572,7 @@ static void world_free(struct world *w) {
     oracle_done(&w->oracle);
     workload_done(w);
     ruin_done(w);
+    moves_done(w);
     env_sim_power_cut(w->env);
     mem_scope_drop(&w->scope);
     env_sim_free(w->env);

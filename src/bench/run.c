@@ -15,7 +15,13 @@
 #include "bench/machine.h"
 #include "bench/worker.h"
 
-enum { TICK_MS = 50, ESTIMATE_AFTER_S = 2, FILL_BLOCK = 512 << 10, FILL_DEPTH = 16 };
+enum {
+    TICK_MS = 50,
+    SHOW_EVERY_TICKS = 5,
+    ESTIMATE_AFTER_S = 2,
+    FILL_BLOCK = 512 << 10,
+    FILL_DEPTH = 16
+};
 #define MEMORY_MAX (1ull << 30) /* of a run's data */
 
 /* What the runs of one job have come to, at one queue depth. */
@@ -317,10 +323,24 @@ static void end_round(struct round *round) {
     }
 }
 
+/* How long filling takes is known when a part of it is done. */
+static void say_estimate(const struct bench *b, const struct round *round, uint64_t now,
+                         uint64_t operations) {
+    char all[32], then[32];
+    double passed = (double)(now - round->began_ns) / 1e9;
+    format_time((uint64_t)(passed * (double)round->total / (double)operations + 0.5), all,
+                sizeof(all));
+    format_time(b->planned_seconds, then, sizeof(then));
+    note(b, "%s at this speed takes about %s%s%s", b->progress.phase, all,
+         b->planned_seconds > 0 ? "; measuring then takes " : "",
+         b->planned_seconds > 0 ? then : "");
+}
+
 static void wait_for_round(struct bench *b, struct group *group, struct round *round) {
     uint64_t estimate_ns = round->began_ns + ESTIMATE_AFTER_S * (uint64_t)NS_PER_S;
     bool failed = false;
-    for (uint64_t operations = 0; look(group, &operations, &failed) < group->threads;) {
+    uint32_t ticks = 0;
+    for (uint64_t operations = 0; look(group, &operations, &failed) < group->threads; ticks++) {
         const struct timespec tick = {0, TICK_MS * NS_PER_MS};
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &tick, NULL);
         uint64_t now = bench_now_ns();
@@ -329,15 +349,11 @@ static void wait_for_round(struct bench *b, struct group *group, struct round *r
             round->is_stopped |= !failed;
             end_round(round);
         }
-        show(b, group, round, now, operations);
+        if (ticks % SHOW_EVERY_TICKS == 0) {
+            show(b, group, round, now, operations);
+        }
         if (round->until_ns == 0 && estimate_ns != 0 && now >= estimate_ns && operations > 0) {
-            char all[32], then[32];
-            double passed = (double)(now - round->began_ns) / 1e9;
-            format_time((uint64_t)(passed * (double)round->total / (double)operations + 0.5), all,
-                        sizeof(all));
-            format_time(b->planned_seconds, then, sizeof(then));
-            note(b, "%s at this speed takes about %s; measuring takes %s", b->progress.phase, all,
-                 then);
+            say_estimate(b, round, now, operations);
             estimate_ns = 0;
         }
     }
@@ -581,6 +597,7 @@ static void describe(struct bench *b) {
     document->target.block_bytes = target->block_bytes;
     (void)snprintf(settings->workload, sizeof(settings->workload), "%s", b->plan->workload);
     settings->span_bytes = b->span_bytes;
+    settings->prepared = options->prepared;
     settings->read_ahead_bytes = options->target.read_ahead_bytes;
     settings->seconds = options->seconds;
     settings->ramp_seconds = options->ramp_seconds;
@@ -596,9 +613,10 @@ static void announce(struct bench *b) {
     size_format(target->size_bytes, size, sizeof(size));
     size_format(b->span_bytes, span, sizeof(span));
     format_time(b->planned_seconds, takes, sizeof(takes));
-    note(b, "%s%s%s%s: %s%s, span %s; measuring takes %s%s", target->address,
-         target->name[0] != '\0' ? " (" : "", target->name, target->name[0] != '\0' ? ")" : "",
-         target->is_own_file ? "a file of " : "", size, span, takes,
+    note(b, "%s%s%s%s: %s%s, span %s%s%s%s", target->address, target->name[0] != '\0' ? " (" : "",
+         target->name, target->name[0] != '\0' ? ")" : "", target->is_own_file ? "a file of " : "",
+         size, span, b->planned_seconds > 0 ? "; measuring takes " : "",
+         b->planned_seconds > 0 ? takes : "",
          b->plan->prepare ? ", and filling the span before" : "");
 }
 
@@ -606,6 +624,11 @@ static int measure(struct bench *b) {
     uint64_t span = b->options->span_bytes > 0 ? b->options->span_bytes : BENCH_SPAN_BYTES;
     b->span_bytes = round_down(MIN(span, b->targets[0]->size_bytes), 1 << 20);
     int error = each_group(b, survey_group);
+    if (error == OK && b->options->prepared && b->targets[0]->is_own_file) {
+        error = errmsg_set(b->reterr, ERR_INVALID,
+                           "%s: --prepared: the file that is made now holds nothing yet",
+                           b->targets[0]->address);
+    }
     bool overwrites = bench_plan_writes(b->plan) || b->plan->prepare;
     if (error == OK && overwrites && !b->options->destroy_data) {
         error = bench_content_refuse(b->targets[0], b->reterr);
@@ -638,6 +661,7 @@ int bench_run(const struct bench_options *options, const struct bench_plan *plan
         .options = own, .plan = jobs, .watcher = watcher, .document = ret_document, .reterr = &why};
     *ret_document = (struct bench_document){0};
     int error = own->read_only ? bench_plan_only_reads(jobs, &why) : OK;
+    jobs->prepare = jobs->prepare && !own->prepared;
     own->target.writes = !own->read_only;
     own->target.file_bytes = own->span_bytes > 0 ? own->span_bytes : BENCH_SPAN_BYTES;
     own->target.file_bytes_wanted = own->span_bytes > 0;

@@ -25,7 +25,7 @@ struct bench_options {
     uint32_t depth_count, depths[BENCH_DEPTHS_MAX];
     uint32_t seconds, ramp_seconds, runs, threads, streams;
     uint64_t span_bytes; /* 0: the default */
-    bool read_only, destroy_data;
+    bool read_only, prepared, destroy_data;
 };
 
 /* The published defaults. */

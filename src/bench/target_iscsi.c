@@ -21,7 +21,7 @@
 #include "bench/clock.h"
 #include "bench/kinds.h"
 
-enum { RETRIES_MAX = 10000, SENSE_LUN_NOT_SUPPORTED = 0x2500 };
+enum { RETRIES_MAX = 10000 };
 
 struct session {
     struct iscsi_context *iscsi;
@@ -290,18 +290,33 @@ static int lun_join(struct bench_target *target, struct bench_target *first,
 
 static int send(struct bench_target *target, struct bench_io *io);
 
+/* What a target says that people should hear in other words (SPC-4 Annex D). */
+static int sense_failed(struct bench_target *target, const char *what,
+                        const struct scsi_sense *sense) {
+    static const struct {
+        int ascq, error;
+        const char *text;
+    } known[] = {{0x2500, ERR_DISK_GONE, "the LUN is not there any more"},
+                 {0x2700, ERR_READ_ONLY, "the LUN is write-protected"},
+                 {0x2707, ERR_NO_SPACE, "the target has no space left for this LUN"}};
+    for (size_t i = 0; i < ARRAY_COUNT(known); i++) {
+        if (sense->ascq == known[i].ascq) {
+            return bench_target_fail(target, known[i].error, "%s", known[i].text);
+        }
+    }
+    const char *more = scsi_sense_ascq_str(sense->ascq);
+    return bench_target_fail(target, ERR_IO, "a %s failed: %s, %s (%04x)", what,
+                             scsi_sense_key_str((int)sense->key), more != NULL ? more : "code",
+                             (unsigned)sense->ascq);
+}
+
 static int failed(struct bench_io *io, struct session *session, int status,
                   const struct scsi_task *task) {
     struct bench_target *target = io->target;
     const char *what = io->is_write ? "write" : "read";
     switch (status) {
     case SCSI_STATUS_CHECK_CONDITION:
-        if (task->sense.ascq == SENSE_LUN_NOT_SUPPORTED) {
-            return bench_target_fail(target, ERR_DISK_GONE, "the LUN is not there any more");
-        }
-        return bench_target_fail(target, ERR_IO, "a %s failed: %s, %s", what,
-                                 scsi_sense_key_str(task->sense.key),
-                                 scsi_sense_ascq_str(task->sense.ascq));
+        return sense_failed(target, what, &task->sense);
     case SCSI_STATUS_TIMEOUT:
         return bench_target_fail(target, ERR_TIMEOUT, "a %s was not answered within %d s", what,
                                  TARGET_COMMAND_S);

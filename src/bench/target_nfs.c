@@ -77,6 +77,21 @@ static int choose_size(struct bench_target *target, struct share *share, struct 
     return OK;
 }
 
+/* libnfs 4 reads over NFS version 4, but cannot put a write into words. */
+static int try_write(struct share *share, struct errmsg *reterr) {
+    static const char block[4096];
+    int result = nfs_pwrite(share->nfs, share->file, 0, sizeof(block), block);
+    if (result == (int)sizeof(block)) {
+        return OK;
+    }
+    if (strstr(nfs_get_error(share->nfs), "Failed to encode") != NULL) {
+        return errmsg_set(reterr, ERR_UNSUPPORTED,
+                          "the libnfs of this machine cannot write over this version of NFS; try "
+                          "?version=3");
+    }
+    return refuse(share, result, "a file in it cannot be written", reterr);
+}
+
 static int share_open(struct bench_target *target, struct errmsg *reterr) {
     struct share *share = target->own = MEM_NEW(struct share);
     if (target->options->path_count > 0) {
@@ -104,6 +119,10 @@ static int share_open(struct bench_target *target, struct errmsg *reterr) {
     result = nfs_ftruncate(share->nfs, share->file, target->size_bytes);
     if (result != 0) {
         return refuse(share, result, "a file in it cannot be given its size", reterr);
+    }
+    error = try_write(share, reterr);
+    if (error != OK) {
+        return error;
     }
     nfs_set_timeout(share->nfs, TARGET_COMMAND_S * 1000);
     target->is_own_file = true;

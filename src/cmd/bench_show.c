@@ -53,9 +53,13 @@ static void show_line(struct bench_show *show, const struct bench_progress *p, c
         bar[i] = i < full ? '#' : '.';
     }
     bar[BAR] = '\0';
-    (void)fprintf(stderr, "\r[%s] %s: %.*f %s, %" PRIu64 ":%02" PRIu64 " left\033[K", bar, where,
-                  p->unit == BENCH_IOPS ? 0 : 1, p->rate, bench_unit_text(p->unit),
-                  p->left_seconds / 60, p->left_seconds % 60);
+    (void)fprintf(stderr, "\r[%s] %s: ", bar, where);
+    if (p->rate > 0) { /* known after a second */
+        (void)fprintf(stderr, "%.*f %s, ", p->unit == BENCH_IOPS ? 0 : 1, p->rate,
+                      bench_unit_text(p->unit));
+    }
+    (void)fprintf(stderr, "%" PRIu64 ":%02" PRIu64 " left\033[K", p->left_seconds / 60,
+                  p->left_seconds % 60);
     (void)fflush(stderr);
     show->line_is_open = true;
 }

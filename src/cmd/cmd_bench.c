@@ -133,6 +133,7 @@ static int take_options(const struct args *args, struct bench_options *options, 
         args->given[OPT_INITIATOR_NAME] ? args->text[OPT_INITIATOR_NAME] : NULL;
     options->target.read_ahead_bytes = args->number[OPT_READ_AHEAD];
     options->read_only = args->given[OPT_READ_ONLY];
+    options->prepared = args->given[OPT_PREPARED];
     options->destroy_data = args->given[OPT_DESTROY_DATA];
     return error;
 }
@@ -241,6 +242,9 @@ static int bench_targets(const struct args *args, const struct bench_plan *plan,
     struct bench_options options;
     char secret[SECRET_MAX] = "";
     int error = take_options(args, &options, secret, reterr);
+    if (plan->jobs[0].once && !args->given[OPT_QUEUE_DEPTH]) { /* not twice */
+        options.depths[0] = options.depths[--options.depth_count];
+    }
     if (error == OK && args->given[OPT_RESULTS]) {
         error = check_output(args->text[OPT_RESULTS], reterr);
     }

@@ -31,7 +31,7 @@ enum profile node_profile(const struct engine *e, enum profile profile) {
     if (profile_losses(profile) > 0) {
         return profile;
     }
-    return pool_in_sync_count(e->pool) >= 2 ? PROFILE_RAID1 : PROFILE_SINGLE;
+    return pool_storing_count(e->pool) >= 2 ? PROFILE_RAID1 : PROFILE_SINGLE;
 }
 
 /* An expelled disk is no longer used at once, but segment_member_lost() is called from the loop: a
@@ -92,7 +92,7 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
         }
         profile = kind == SEGMENT_META ? meta_profile(e) : profile;
         e->degraded_segments +=
-            shape_losses(shape) < MIN(profile_losses(profile), pool_in_sync_count(e->pool) - 1);
+            shape_losses(shape) < MIN(profile_losses(profile), pool_storing_count(e->pool) - 1);
     }
     return s->segment;
 }

@@ -193,12 +193,14 @@ static void flush_done(struct disk_io *io) {
     fiber_group_done(CONTAINER_OF(io, struct flush_job, io)->group, OK);
 }
 
-/* All disks in parallel; one that fails is expelled. True if one was. */
+/* All disks in parallel; one that fails is expelled. True if one was. One that joins meanwhile
+ * holds nothing of this checkpoint. */
 static bool flush_disks(struct engine *e) {
     struct flush_job jobs[POOL_DISKS_MAX];
     struct fiber_group group = FIBER_GROUP_INIT;
     bool expelled = false;
-    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+    uint32_t count = e->pool->super.member_count;
+    for (uint32_t m = 0; m < count; m++) {
         jobs[m].io.result = OK;
         if (pool_member_in_sync(e->pool, m) && !SABOTAGE(flush_omitted)) {
             jobs[m] =
@@ -209,7 +211,7 @@ static bool flush_disks(struct engine *e) {
     }
     int err = fiber_group_wait(&group);
     ASSERT_EQ(err, OK);
-    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+    for (uint32_t m = 0; m < count; m++) {
         if (jobs[m].io.result != OK && pool_member_in_sync(e->pool, m)) {
             pool_expel(e->pool, m, "a flush failed");
             expelled = true;
@@ -233,6 +235,7 @@ static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
         uint32_t before = pool_in_sync_count(e->pool);
         e->stage = "checkpoint: tables";
         int err = mover_take_back(e) ? merge_map(e, &roots->map) : OK;
+        (void)rebuild_switch(e);
         if (err == OK) {
             err = meta_write_tables(e, roots);
         }
@@ -254,6 +257,7 @@ static void install(struct engine *e, const struct new_roots *roots,
         roots->volume[i]->tree.root = roots->root[i];
     }
     e->roots = *super;
+    segment_pages_committed(&e->table, e->pages_written);
     e->map_tree.root = super->map;
     cache_set_limit(e->fresh_nodes, 0);
     cache_set_limit(e->fresh_nodes, UINT64_MAX);
@@ -309,6 +313,7 @@ static bool segment_is_drained(const struct engine *e, const struct segment *s) 
 /* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
  * before or after a later checkpoint. */
 static void release_segments(struct engine *e) {
+    rebuild_release(e);
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
         if ((s->pins > 0 && !SABOTAGE(pins_ignored)) || !segment_is_drained(e, s)) {
@@ -391,6 +396,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     }
     if (err == OK) {
         after_flush(e);
+        rebuild_committed(e);
         install(e, volumes, &roots);
         drop_dead_runs(e);
         unfreeze(e);

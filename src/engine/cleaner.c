@@ -14,7 +14,9 @@
  * has moved by then is committed. Checkpoints for that alone come one after another while nobody
  * asks, and end when nothing is left to gain; the next change of the pool makes it look again.
  *
- * Segments that were written degraded, for want of room, are moved as soon as there is room. */
+ * Segments that were written degraded, for want of room, are moved as soon as there is room; so are
+ * those that are not whole, or on a disk that is to leave, where rebuild.c cannot move the column.
+ */
 #include <string.h>
 
 #include "base/math.h"
@@ -75,11 +77,11 @@ static void reckon(const struct engine *e, bool ahead, struct need *ret) {
         uint64_t have = e->table.chunk_free[m] + returning[m];
         target = ahead ? MAX(target, total * dead / 2048) : target;
         target = MAX(target, (uint64_t)2);
-        if (pool_member_in_sync(e->pool, m) && have < target) {
+        if (pool_member_stores(e->pool, m) && have < target) {
             ret->on[m] = (uint32_t)(target - have);
             ret->chunks += ret->on[m];
         }
-        ret->urgent |= pool_member_in_sync(e->pool, m) && have < asked;
+        ret->urgent |= pool_member_stores(e->pool, m) && have < asked;
     }
 }
 
@@ -144,7 +146,9 @@ static int clean_weak(struct engine *e) {
     struct victims *v = MEM_NEW(struct victims);
     for (int p = 0; p < PROFILE_COUNT && err == OK && !e->short_of_space; p++) {
         victims_choose_weak(e, (enum profile)p, cleaner_asks(e), v);
+        uint64_t freed = e->cleaner_freed_segments;
         err = v->count > 0 ? mover_run(e, v->segment, v->count, &all) : OK;
+        e->rebuild.restriped += e->cleaner_freed_segments - freed;
     }
     mem_free(v);
     return err;

@@ -60,6 +60,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     fiber_queue_wake_all(&e->work);
     fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->relocate_work);
+    fiber_queue_wake_all(&e->rebuild.work);
     fiber_queue_wake_all(&e->checkpoint_waiters);
 }
 
@@ -87,7 +88,9 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
     fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->relocate_work);
-    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !e->relocate_fiber_gone) {
+    fiber_queue_wake_all(&e->rebuild.work);
+    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !e->rebuild.fiber_gone ||
+           !e->relocate_fiber_gone) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
@@ -194,7 +197,7 @@ static void volume_created(struct log_entry *log, struct buf *row, size_t data_o
 }
 
 static int profile_has_disks(const struct engine *e, enum profile p, struct errmsg *reterr) {
-    uint32_t disks = pool_in_sync_count(e->pool);
+    uint32_t disks = pool_storing_count(e->pool);
     bool known = (uint32_t)p < PROFILE_COUNT;
     return known && profile_min_disks(p) <= disks
                ? OK
@@ -207,7 +210,7 @@ static int profile_has_disks(const struct engine *e, enum profile p, struct errm
 /* The pool's metadata first becomes as strong as the strongest volume. */
 static int metadata_strengthen_for(struct engine *e, enum profile p, struct errmsg *reterr) {
     uint32_t copies = MAX(2u, 1 + profile_losses(p));
-    if (copies <= e->pool->super.meta_copies || pool_in_sync_count(e->pool) < copies) {
+    if (copies <= e->pool->super.meta_copies || pool_storing_count(e->pool) < copies) {
         return OK;
     }
     int err = meta_strengthen(e, copies);
@@ -407,7 +410,7 @@ static uint64_t free_bytes(const struct engine *e, uint64_t used, uint64_t share
 static void profile_preview(const struct engine *e, const struct volume *v, enum profile to,
                             struct engine_profile_change *ret) {
     enum profile from = (enum profile)v->phys.profile;
-    uint32_t disks = pool_in_sync_count(e->pool);
+    uint32_t disks = pool_storing_count(e->pool);
     struct shape before = profile_shape(from, disks), after = profile_shape(to, disks);
     uint64_t blocks = volume_promised_blocks(v) + v->admitted_blocks + v->dirty_blocks;
     uint64_t used = space_used_share(e, true), share = e->share[to];
@@ -630,6 +633,7 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
         d->member = m;
         d->uuid = member->disk;
         d->state = (enum member_state)member->state;
+        d->role = (enum member_role)member->role;
         d->present = disk != NULL;
         d->size_bytes = (uint64_t)e->table.chunk_count[m] * chunk;
         d->used_bytes = (uint64_t)(e->table.chunk_count[m] - e->table.chunk_free[m]) * chunk;
@@ -678,9 +682,21 @@ static uint32_t status_volumes(const struct engine *e, struct engine_status *st)
     return harmed;
 }
 
+/* What is being done about disks that are missing. Without figures: each new text is an event. */
+static void advise_rebuild(struct engine_status *st) {
+    const struct engine_rebuild_status *r = &st->rebuild;
+    advise(st, "%s",
+           r->whole ? ". What it held has been rebuilt on the others: replace it, or remove it"
+           : r->waiting && r->grace_s > 0
+               ? ". It is waited for, and then what it held is rebuilt on the others"
+           : r->left_bytes > 0 ? ". What it held is being rebuilt on the others"
+                               : "");
+}
+
 static void status_health(const struct engine *e, struct engine_status *st) {
-    uint32_t missing = 0, first = 0;
+    uint32_t missing = 0, first = 0, disks = 0;
     for (uint32_t m = st->disk_count; m-- > 0;) {
+        disks += st->disks[m].state != MEMBER_NONE;
         if (st->disks[m].state == MEMBER_MISSING) {
             missing++;
             first = m;
@@ -693,7 +709,13 @@ static void status_health(const struct engine *e, struct engine_status *st) {
         advise(st,
                "%u of %u disks are missing or were expelled; data with redundancy is served. Disk "
                "%u (%s): %s",
-               missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
+               missing, disks, first, st->disks[first].path, e->pool->why[first]);
+        advise_rebuild(st);
+    }
+    bool exposed = !failed && missing == 0 && st->rebuild.exposed_segments > 0;
+    if (exposed) {
+        advise(st, "part of the data has less redundancy than it should have; it is written again "
+                   "as soon as there is room");
     }
     bool full = e->postponed && !failed;
     if (full) {
@@ -702,9 +724,9 @@ static void status_health(const struct engine *e, struct engine_status *st) {
     }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                              ? "failed"
-                   : missing > 0 || harmed > 0 || full ? "degraded"
-                                                       : "ok");
+                   failed                                         ? "failed"
+                   : missing > 0 || exposed || harmed > 0 || full ? "degraded"
+                                                                  : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
@@ -752,7 +774,9 @@ void engine_status(struct engine *e, struct engine_status *ret_status) {
         .node_cache_bytes = cache_bytes(e->node_cache),
         .read_cache_bytes = cache_bytes(e->data_cache),
         .bytes_written_rows = e->bytes_rows,
-        .bytes_written_meta = e->bytes_meta};
+        .bytes_written_meta = e->bytes_meta,
+        .bytes_written_rebuild = e->rebuild.bytes_written};
+    rebuild_status(e, &st->rebuild);
     st->bytes_written_log = st->log_bytes;
     (void)snprintf(st->name, sizeof(st->name), "%s", super->name);
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -791,6 +815,14 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .profiles_changed = e->profiles_changed,
         .volumes_healed = e->volumes_healed,
         .swept_blocks = e->swept_blocks,
+        .columns_rebuilt = e->rebuild.columns - e->rebuild.evacuated,
+        .columns_evacuated = e->rebuild.evacuated,
+        .segments_restriped = e->rebuild.restriped,
+        .rebuilds_finished = e->rebuild.finished,
+        .disks_added = e->rebuild.added,
+        .disks_removed = e->rebuild.removed,
+        .disks_returned = e->rebuild.returned,
+        .spares_used = e->rebuild.spares_used,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);

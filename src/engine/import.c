@@ -302,6 +302,8 @@ static void defaults(struct engine_limits *l) {
     l->checkpoint_ms = l->checkpoint_ms ? l->checkpoint_ms : 30000;
     l->requests = l->requests ? l->requests : 512;
     l->reorder_bytes = l->reorder_bytes ? l->reorder_bytes : 512ull << 20;
+    l->rebuild_grace_ms = l->rebuild_grace_ms ? l->rebuild_grace_ms : 600 * 1000;
+    l->rebuild_share_pct = l->rebuild_share_pct ? MIN(l->rebuild_share_pct, 100u) : 30;
     l->idle_ms = l->idle_ms ? l->idle_ms : 500;
 }
 
@@ -313,6 +315,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
      * with the next checkpoint, which follows at once. */
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
+    rebuild_member_lost(e, member);
     if (e->log != NULL) {
         log_reconsider(e->log);
         checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
@@ -347,6 +350,8 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->probe);
     fiber_queue_init(&e->relocate_work);
     fiber_lock_init(&e->admission);
+    fiber_lock_init(&e->members);
+    rebuild_init(e);
     e->checkpoint_fiber_gone = true; /* until it serves */
     e->probe_fiber_gone = true;
     e->relocate_fiber_gone = true;
@@ -370,6 +375,7 @@ void engine_free(struct engine *e) {
     }
     env_timer_cancel(e->env, &e->tick);
     builders_drop(e);
+    rebuild_done(e);
     catalog_clear(e);
     log_free(e->log);
     map_done(&e->map);
@@ -478,6 +484,7 @@ static void probe_loop(void *arg) {
     while (e->state == ENGINE_RUNNING) {
         pool_probe(e->pool);
         expel_hung(e);
+        members_look_for_missing(e);
         (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
     }
     e->probe_fiber_gone = true;
@@ -509,6 +516,7 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     }
     env_random(e->env, &e->roots.log_seed, sizeof(e->roots.log_seed));
     start_log(e, &replay);
+    rebuild_begin(e);
     space_recount(e);
     say(progress, "writing a checkpoint of what was replayed", 60);
     err = checkpoint_run(e, 0);
@@ -520,10 +528,12 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     e->stage = "serving";
     e->probe_fiber_gone = false;
     e->checkpoint_fiber_gone = false;
+    e->rebuild.fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
     fiber_start(e->env, probe_loop, e);
     e->relocate_fiber_gone = false;
     fiber_start(e->env, relocate_loop, e);
+    fiber_start(e->env, rebuild_loop, e);
     return OK;
 }
 

@@ -182,6 +182,12 @@ static void gather(struct mover *mv, struct moving *m) {
 static struct buf *row_read_whole(struct engine *e, struct map_run *const *runs, uint32_t count) {
     const struct map_run *first = runs[0], *last = runs[count - 1];
     uint32_t live = 0, present = 0;
+    if (segment_unreadable(&e->table, first->segment) != 0) { /* not computed block by block */
+        struct buf *columns = NULL;
+        int read = row_read_columns(&e->table, first->segment, first->offset, first->height,
+                                    &e->row_counters, &columns);
+        return read == OK ? columns : NULL;
+    }
     for (uint32_t i = 0; i < count; i++) {
         live += runs[i]->live_count;
     }

@@ -14,6 +14,8 @@
  *     victims.c     … of which
  *     mover.c       … by moving what survives to new rows
  *     relocate.c    a volume's blocks in the order of the volume, or in another profile
+ *     rebuild.c     columns of lost and leaving disks elsewhere
+ *     member.c      disks that are added, removed, replaced, and come back
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
  *     catalog.c     volumes and configuration records
  *     import.c      from disks to a running engine
@@ -225,6 +227,28 @@ struct move { /* where a run was before the cleaner moved it to a row without re
     uint64_t present[4];
 };
 
+struct rebuild {             /* rebuild.c */
+    struct list relocations; /* columns on their way elsewhere */
+    struct fiber_queue work; /* the fiber sleeps here */
+    bool fiber_gone;
+    uint64_t due_at_ns[POOL_DISKS_MAX]; /* missing: from when on it is not waited for */
+    uint64_t lost_round;                /* checkpoints begun when the last disk was lost */
+    uint64_t pause_ns;                  /* after a round that found no room */
+    /* As of the last checkpoint. */
+    bool whole, waiting;
+    uint32_t disks; /* in sync then */
+    bool working;   /* something was left since the pool was whole */
+    uint64_t exposed, left_bytes;
+    uint64_t done_bytes, since_ns; /* of this rebuild */
+    /* Ever. */
+    uint64_t columns, evacuated, restriped, finished, bytes_written;
+    uint64_t added, removed, returned, spares_used;
+    /* Missing members: it was gone, and did not fail; when it is looked for again. */
+    bool gone[POOL_DISKS_MAX];
+    uint64_t return_at_ns[POOL_DISKS_MAX], return_pause_ns[POOL_DISKS_MAX];
+    bool needs_disk; /* columns of a lost disk found no place in the last round */
+};
+
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
 
 /* What a checkpoint was found to have room for, with so many chunks free (space.c). */
@@ -303,7 +327,8 @@ struct engine {
     struct roots_phys roots;   /* as committed */
     struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
-    struct move *moves; /* of the running checkpoint */
+    uint32_t pages_written; /* by the running checkpoint */
+    struct move *moves;     /* of the running checkpoint */
     uint64_t move_count, move_room;
 
     /* relocate.c */
@@ -315,6 +340,9 @@ struct engine {
     uint64_t *relocated;        /* vbas whose live bits it clears when the cleaner has run */
     uint64_t relocated_count, relocated_room;
     uint64_t relocated_blocks, unrelocated_blocks; /* moved; unreadable */
+    struct rebuild rebuild;
+    struct fiber_lock members; /* one change of disks at a time */
+    uint64_t last_request_ns;  /* when one ended */
 
     struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
@@ -429,6 +457,14 @@ void sweep_free(struct volume *v);
 
 /* space.c */
 void space_recount(struct engine *e); /* after a change of membership or of volumes */
+/* What the pool would be with these chunks, all else as it is. */
+struct space_forecast {
+    uint64_t usable_bytes, used_bytes; /* in blocks of the strongest profile in use */
+    bool storable;                     /* every volume's profile can be had */
+    bool fits;                         /* and all of them fit */
+};
+void space_forecast(const struct engine *e, const struct segment_room *all,
+                    struct space_forecast *ret_forecast);
 /* What a write under way has been promised; moves to the layer when it is applied. */
 struct charge {
     uint64_t blocks, bytes;
@@ -441,6 +477,8 @@ bool space_is_plenty(struct engine *e, const struct volume *v, uint64_t count);
 /* What has its place on disk already needs no memory, and no room in a checkpoint. */
 void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
+/* Whether all that is promised still fits if a chunk of that member is used for something else. */
+bool space_spares_chunk(struct engine *e, uint32_t member);
 /* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
 bool space_is_short(const struct engine *e);
 /* It fits at all, in the protection that older segments still have. */
@@ -467,6 +505,33 @@ bool cleaner_gains_ahead(struct engine *e);            /* there is something to 
 /* mover.c */
 /* Whose a block of a row was when it was written. */
 struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
+
+/* rebuild.c */
+void rebuild_init(struct engine *e);
+void rebuild_begin(struct engine *e); /* of a mount */
+void rebuild_loop(void *engine);      /* a fiber */
+void rebuild_done(struct engine *e);
+void rebuild_member_lost(struct engine *e, uint32_t member);
+void rebuild_member_back(struct engine *e, uint32_t member);
+void rebuild_wake(struct engine *e);
+bool rebuild_needs_disk(const struct engine *e); /* a spare, if there is one */
+/* The cleaner is to write what lives in it to new segments. */
+bool rebuild_must_restripe(struct engine *e, const struct segment *s);
+/* A metadata segment that is not whole, or on a leaving disk. */
+bool rebuild_meta_must_move(const struct engine *e, const struct segment *s);
+/* Before tables are written: moves the columns that were copied; takes back those whose new disk
+ * was lost. True if any was. */
+bool rebuild_switch(struct engine *e);
+void rebuild_committed(struct engine *e);
+/* Gives back chunks that columns have left. Parks. */
+void rebuild_release(struct engine *e);
+void rebuild_status(const struct engine *e, struct engine_rebuild_status *ret_status);
+
+/* member.c */
+void members_tend(struct engine *e); /* drops, spares; parks */
+/* One that is to leave holds nothing but rows of the log, or is still in a committed table. */
+bool members_wait_for_checkpoint(const struct engine *e);
+void members_look_for_missing(struct engine *e); /* parks */
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);

@@ -126,7 +126,7 @@ static int collect_once(struct engine *e, struct relocation *r, uint64_t wanted)
     struct volume *v = r->volume;
     uint64_t ended = e->checkpoint_ended, blocks = v->phys.size_bytes / BLOCK_BYTES;
     struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile,
-                                                   MAX(1u, pool_in_sync_count(e->pool)))};
+                                                   MAX(1u, pool_storing_count(e->pool)))};
     struct collect c = {.e = e, .r = r, .wanted = wanted};
     c.reorder = (v->phys.flags & VOLUME_FLAG_REORDER) != 0;
     c.stretch_long =

@@ -250,14 +250,14 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
 
 /* Data blocks of the largest row in a new segment of the volume's profile. */
 static uint32_t fresh_row_blocks(struct engine *e, const struct volume *v) {
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    uint32_t disks = MAX(1u, pool_storing_count(e->pool));
     struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile, disks)};
     return row_capacity(&e->table, &fresh, false, false);
 }
 
 /* Writes of at least this many blocks go straight into rows. */
 static uint32_t ref_least_blocks(struct engine *e, const struct volume *v) {
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    uint32_t disks = MAX(1u, pool_storing_count(e->pool));
     struct shape shape = profile_shape((enum profile)v->phys.profile, disks);
     uint32_t stripe = shape.data * (uint32_t)REF_COLUMN_BLOCKS;
     uint32_t fresh = fresh_row_blocks(e, v);

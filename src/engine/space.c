@@ -111,8 +111,8 @@ static void keep_recount(struct engine *e) {
 /* ---- what may be sold ---- */
 
 /* Chunks that a pool with these volumes keeps for itself. */
-static uint64_t reserved_chunks(const struct engine *e) {
-    uint32_t widest = 1, disks = MAX(1u, pool_in_sync_count(e->pool));
+static uint64_t reserved_chunks(const struct engine *e, uint32_t disks) {
+    uint32_t widest = 1;
     uint64_t chunks = 0;
     for (int p = 0; p < PROFILE_COUNT; p++) {
         if ((e->profiles_in_use >> p & 1) != 0) {
@@ -131,23 +131,65 @@ static uint64_t reserved_chunks(const struct engine *e) {
     return chunks + 2 * widest + 3 * div_round_up(e->limits.dirty_bytes, chunk_bytes(e));
 }
 
-void space_recount(struct engine *e) {
+static uint64_t room_chunks(const struct segment_room *room) {
     uint64_t chunks = 0;
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
-    struct segment_room all = segment_room_all(&e->table);
-    for (uint32_t i = 0; i < all.count; i++) {
-        chunks += all.chunks[i];
+    for (uint32_t i = 0; i < room->count; i++) {
+        chunks += room->chunks[i];
     }
-    for (int p = 0; p < PROFILE_COUNT; p++) {
-        struct segment_room room = all;
-        uint64_t usable = segment_room_take(&room, (enum profile)p, UINT64_MAX);
-        e->share[p] = usable == 0 ? 0 : SHARE_ONE / usable + 1;
-    }
-    keep_recount(e);
-    uint64_t reserved = SABOTAGE(reserve_sold) ? 0 : reserved_chunks(e);
+    return chunks;
+}
+
+/* Of one block; 0: the profile cannot be stored. */
+static uint64_t share_in(const struct segment_room *all, enum profile p) {
+    struct segment_room room = *all;
+    uint64_t usable = segment_room_take(&room, p, UINT64_MAX);
+    return usable == 0 ? 0 : SHARE_ONE / usable + 1;
+}
+
+/* What may be sold of all of it. */
+static uint64_t limit_in(const struct engine *e, const struct segment_room *all) {
+    uint64_t chunks = room_chunks(all);
+    uint64_t reserved = SABOTAGE(reserve_sold) ? 0 : reserved_chunks(e, MAX(1u, all->count));
     uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 1;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
-    e->limit_share = SHARE_ONE / 100 * (100 - percent);
+    return SHARE_ONE / 100 * (100 - percent);
+}
+
+void space_forecast(const struct engine *e, const struct segment_room *all,
+                    struct space_forecast *ret) {
+    uint64_t limit = limit_in(e, all), used = 0, strongest = share_in(all, PROFILE_SINGLE);
+    ret->storable = true;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        enum profile p = (enum profile)v->phys.profile;
+        uint64_t share = share_in(all, p), node_share = share_in(all, node_profile(e, p));
+        uint64_t blocks =
+            volume_promised_blocks(v) + v->admitted_blocks + v->dirty_blocks + v->frozen_blocks;
+        uint64_t more = 0;
+        bool fits = share != 0 && node_share != 0 &&
+                    !__builtin_mul_overflow(blocks, share, &more) &&
+                    !__builtin_add_overflow(used, more, &used) &&
+                    !__builtin_mul_overflow(node_blocks(e, v), node_share, &more) &&
+                    !__builtin_add_overflow(used, more, &used);
+        ret->storable &=
+            fits && shape_losses(profile_shape(p, MAX(1u, all->count))) >= profile_losses(p);
+        strongest = MAX(strongest, share);
+    }
+    ret->fits = ret->storable && used <= limit;
+    ret->usable_bytes = strongest == 0 ? 0 : limit / strongest * BLOCK_BYTES;
+    ret->used_bytes = strongest == 0 ? 0 : used / strongest * BLOCK_BYTES;
+}
+
+void space_recount(struct engine *e) {
+    e->room_proof.room.count = 0; /* as many disks may be missing no longer, or more */
+    uint32_t disks = MAX(1u, pool_storing_count(e->pool));
+    struct segment_room all = segment_room_all(&e->table);
+    uint64_t chunks = room_chunks(&all);
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        e->share[p] = share_in(&all, (enum profile)p);
+    }
+    keep_recount(e);
+    e->limit_share = limit_in(e, &all);
     /* What checkpoints may need of one disk at worst, but not more than a quarter of it. */
     uint64_t dirty_chunks = e->limits.dirty_bytes * 3 / 2 / chunk_bytes(e);
     e->ref_keep_free = (uint32_t)MIN(dirty_chunks + 5, chunks / disks / 4);
@@ -222,7 +264,7 @@ static bool room_holds(const struct engine *e, struct segment_room room,
 static bool room_is_safe(const struct engine *e, const struct segment_room *room,
                          const uint64_t blocks[PROFILE_COUNT]) {
     struct segment_room after = *room;
-    after.lost = e->pool->super.member_count - pool_in_sync_count(e->pool);
+    after.lost = segment_members_missing(&e->table);
     segment_room_lose(&after, segment_losses_least(&e->table, meta_profile(e)));
     return room_holds(e, *room, blocks, true) && room_holds(e, after, blocks, false);
 }
@@ -271,12 +313,25 @@ static bool checkpoint_fits(const struct engine *e, uint32_t lost) {
     return room_holds(e, room, blocks, false);
 }
 
+bool space_spares_chunk(struct engine *e, uint32_t member) {
+    if (e->table.chunk_free[member] < 2) {
+        return false;
+    }
+    e->table.chunk_free[member]--;
+    struct segment_room room = segment_room_free(&e->table, 0);
+    uint64_t blocks[PROFILE_COUNT];
+    unwritten_blocks(e, blocks);
+    bool spares = room_is_proven(e, &room, blocks) || room_is_safe(e, &room, blocks);
+    e->table.chunk_free[member]++;
+    return spares;
+}
+
 bool space_is_short(const struct engine *e) {
     return !checkpoint_fits(e, 0);
 }
 
 bool space_holds_checkpoint(const struct engine *e) {
-    return checkpoint_fits(e, e->pool->super.member_count - pool_in_sync_count(e->pool));
+    return checkpoint_fits(e, segment_members_missing(&e->table));
 }
 
 static int wait_for_checkpoint(struct engine *e) {

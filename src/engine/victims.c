@@ -75,7 +75,7 @@ static int compare_score(const void *a, const void *b) {
 static uint32_t segment_chunks(const struct engine *e, const struct segment *s) {
     uint32_t chunks = 0;
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
-        chunks += pool_member_in_sync(e->pool, s->column[c].disk);
+        chunks += pool_member_stores(e->pool, s->column[c].disk);
     }
     return chunks;
 }
@@ -139,18 +139,19 @@ void victims_choose_weak(struct engine *e, enum profile p, uint32_t keep_free,
                          struct victims *ret) {
     struct shape shape = segment_shape(&e->table, p, keep_free, profile_losses(p));
     struct segment_room room = segment_room_free(&e->table, keep_free);
-    uint64_t live = 0, budget = 0;
+    uint64_t live = 0, budget = 0, most = e->limits.dirty_bytes / BLOCK_BYTES;
     ret->count = 0;
     ret->net = 0;
     for (uint32_t i = 0; i < e->table.slot_count && ret->count < WEAK_MAX; i++) {
         struct segment *s = e->table.slots[i];
-        if (!may_be_emptied(s, p) || !s->degraded ||
-            shape_losses(s->shape) >= shape_losses(shape)) {
+        bool weak =
+            may_be_emptied(s, p) && s->degraded && shape_losses(s->shape) < shape_losses(shape);
+        if (!may_be_emptied(s, p) || (!weak && (shape.data == 0 || !rebuild_must_restripe(e, s)))) {
             continue;
         }
         budget = budget > 0 ? budget : segment_room_take(&room, p, UINT64_MAX);
         live += s->live_blocks;
-        if (live > budget) {
+        if (live > budget || (live > most && ret->count > 0)) { /* a checkpoint has to end */
             break;
         }
         ret->segment[ret->count++] = s;

@@ -24,7 +24,8 @@ struct victims_wanted {
 /* Of one profile: as many as yield what is wanted; none if nothing is gained. */
 void victims_choose(struct engine *e, enum profile p, const struct victims_wanted *wanted,
                     struct victims *ret_victims);
-/* Of one profile: written with less protection than there is room for now. */
+/* Of one profile: with less protection than there is room for now, and what rebuild.c wants moved.
+ */
 void victims_choose_weak(struct engine *e, enum profile p, uint32_t keep_free,
                          struct victims *ret_victims);
 

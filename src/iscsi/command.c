@@ -20,6 +20,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "base/sabotage.h"
 #include "iscsi/internal.h"
 
 static void command_respond(struct iscsi_command *command);
@@ -41,8 +42,8 @@ void command_unref(struct iscsi_command *command) {
 }
 
 struct iscsi_command *command_find(struct iscsi_session *session, uint32_t itt) {
-    LIST_FOR_EACH(it, &session->commands) {
-        struct iscsi_command *command = CONTAINER_OF(it, struct iscsi_command, in_session);
+    LIST_FOR_EACH(it, &session->by_itt[itt % COMMAND_BUCKETS]) {
+        struct iscsi_command *command = CONTAINER_OF(it, struct iscsi_command, in_bucket);
         if (command->itt == itt) {
             return command;
         }
@@ -60,11 +61,12 @@ static void leave_session(struct iscsi_command *command) {
     struct iscsi_session *session = command->session;
     if (command->immediate) {
         session->immediate_count--;
-    } else {
+    } else if (!SABOTAGE(iscsi_window_stuck) || !command->task_open) {
         session->command_count--;
     }
     counter_add(&session->commands_ended, 1);
     list_remove(&command->in_session);
+    list_remove(&command->in_bucket);
     list_remove(&command->in_waiters);
     command->session = NULL;
 }
@@ -273,7 +275,7 @@ static struct iscsi_command *command_new(struct iscsi_connection *connection) {
     server_command_new(command->loop);
     command->session = session;
     list_init(&command->in_waiters);
-    command->data_ns = env_now_ns(command->loop->env);
+    command->data_ns = connection->rx.arrived_ns;
     command->itt = get_be32(bhs + AT_ITT);
     command->immediate = bhs_is_immediate(bhs);
     command->reads = (bhs[AT_FLAGS] & COMMAND_READ) != 0;
@@ -292,6 +294,7 @@ static struct iscsi_command *command_new(struct iscsi_connection *connection) {
     task->dropped = task_dropped;
     task->owner = command;
     list_append(&session->commands, &command->in_session);
+    list_append(&session->by_itt[command->itt % COMMAND_BUCKETS], &command->in_bucket);
     if (command->immediate) {
         session->immediate_count++;
     } else {
@@ -304,7 +307,9 @@ static struct iscsi_command *command_new(struct iscsi_connection *connection) {
 /* Once more, when everybody can see that we wait: see server_memory_freed(). */
 static void wait_for_memory(struct iscsi_command *command) {
     list_append(&command->loop->memory_waiters, &command->in_waiters);
-    atomic_store(&command->loop->has_waiters, true);
+    if (!atomic_exchange(&command->loop->has_waiters, true)) {
+        (void)atomic_fetch_add(&command->loop->server->memory.waiting_loops, 1);
+    }
     if (memory_is_there(command)) {
         list_remove(&command->in_waiters);
     }
@@ -421,7 +426,7 @@ static enum scsi_sense_code data_out_check(struct iscsi_command *command, const 
     if (r2t == NULL) {
         return SENSE_UNEXPECTED_UNSOLICITED_DATA;
     }
-    if (data_sn != r2t->data_sn) {
+    if (data_sn != r2t->data_sn && !SABOTAGE(iscsi_data_order_unchecked)) {
         return SENSE_PROTOCOL_CRC;
     }
     uint32_t left = r2t->length_bytes - r2t->received_bytes;
@@ -462,7 +467,7 @@ void data_out_arrived(struct iscsi_connection *connection) {
         command_refuse(command, command->delivery_error, SCSI_CHECK_CONDITION);
         return;
     }
-    command->data_ns = env_now_ns(command->loop->env);
+    command->data_ns = connection->rx.arrived_ns;
     if (get_be32(bhs + AT_TTT) == ISCSI_TAG_NONE) {
         command->unsolicited_sn++;
         take_unsolicited(command, bytes, (bhs[AT_FLAGS] & BHS_FINAL) != 0);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MPL-2.0
 /* One TCP connection: taking PDUs off the wire, putting PDUs on it, its timers and its end.
  *
- * Receiving. Bytes are read into a buffer of 32 KiB, from which headers are taken; as soon as a
- * header says where its data segment belongs, the rest of the segment is read straight there, with
- * what follows it going to the buffer in the same call. Small writes thus cost one copy and share
- * system calls, large ones cost none. One read is outstanding at all times, so that the end of the
- * stream is noticed, unless too many answers wait to be sent: then reading stops until they have
- * been taken.
+ * Receiving. Bytes are read into a buffer, from which headers are taken; as soon as a header says
+ * where its data segment belongs, the rest of the segment is read straight there, with what follows
+ * it going to the buffer in the same call: little behind a long segment, for what follows is likely
+ * to be a long one again. Small writes thus cost one copy and share system calls, large ones cost
+ * next to none. A session that fills its buffer gets a larger one. One read is outstanding at all
+ * times, so that the end of the stream is noticed, unless too many answers wait to be sent: then
+ * reading stops until they have been taken.
  *
- * Sending. Items queue up; one writev takes what fits 32 PDUs or 2 MiB. Serial numbers are stamped
+ * Sending. Items queue up until the loop has run what was ready, so that commands that end together
+ * are answered together; one writev takes what fits 32 PDUs or 2 MiB. Serial numbers are stamped
  * when a PDU is put into a batch, so StatSN has the order of the wire and MaxCmdSN is the newest.
  * A long read lets others in between its batches. */
 #include <string.h>
@@ -206,10 +208,27 @@ static void tx_written(void *owner, int64_t result) {
     connection_rx_resume(connection);
 }
 
+static void connection_free(struct iscsi_connection *connection);
+
+static void tx_run(struct env_task *task) {
+    struct iscsi_connection *connection = CONTAINER_OF(task, struct iscsi_connection, tx_task);
+    connection->tx_task_queued = false;
+    if (connection->closed) {
+        connection_free(connection);
+        return;
+    }
+    tx_write(connection);
+}
+
 void tx_queue(struct iscsi_connection *connection, struct iscsi_tx *tx) {
     list_append(&connection->tx_queue, &tx->in_queue);
     connection->tx_count++;
-    tx_write(connection);
+    if (tx->starts_digests) { /* they hold for what comes in from now on, too */
+        tx_write(connection);
+    } else if (!connection->writing && !connection->tx_task_queued) {
+        connection->tx_task_queued = true;
+        env_defer(connection->loop->env, &connection->tx_task);
+    }
 }
 
 void tx_withdraw(struct iscsi_connection *connection, struct iscsi_command *command) {
@@ -360,7 +379,7 @@ static bool rx_take_tail(struct iscsi_connection *connection) {
         return false;
     }
     rx->stage = RX_HEADER;
-    connection->heard_ns = env_now_ns(connection->loop->env);
+    connection->heard_ns = rx->arrived_ns;
     if (!rx->ignored) {
         if (connection->stage == CONNECTION_FULL) {
             session_pdu(connection);
@@ -411,13 +430,27 @@ static void rx_arrived(void *owner, int64_t result) {
         return;
     }
     uint32_t bytes = (uint32_t)result;
+    rx->arrived_ns = env_now_ns(connection->loop->env);
     if (rx->stage == RX_DATA) {
         uint32_t of_segment = MIN(bytes, rx->segment_bytes - rx->got_bytes);
         rx->got_bytes += of_segment;
         bytes -= of_segment;
     }
     rx->end += bytes;
+    rx->fills = rx->end == rx->buffer_bytes;
     rx_process(connection);
+}
+
+enum { RX_LONG_BYTES = 32 << 10 };
+#define RX_AHEAD_BYTES 4096u
+
+static void rx_grow(struct iscsi_connection *connection) {
+    struct iscsi_rx *rx = &connection->rx;
+    rx->fills = false;
+    if (connection->stage == CONNECTION_FULL && rx->buffer_bytes < RX_BUFFER_BYTES_MAX) {
+        rx->buffer_bytes *= 2;
+        rx->buffer = mem_realloc(rx->buffer, rx->buffer_bytes);
+    }
 }
 
 static void rx_read(struct iscsi_connection *connection) {
@@ -430,9 +463,14 @@ static void rx_read(struct iscsi_connection *connection) {
         rx->end -= rx->start;
         rx->start = 0;
     }
+    if (rx->fills) {
+        rx_grow(connection);
+    }
     struct iovec iov[3];
     uint32_t count = rx->stage == RX_DATA ? rx_places(rx, iov) : 0;
-    iov[count++] = (struct iovec){rx->buffer + rx->end, RX_BUFFER_BYTES - rx->end};
+    bool is_long = rx->stage == RX_DATA && rx->segment_bytes - rx->got_bytes >= RX_LONG_BYTES;
+    uint32_t room = rx->buffer_bytes - rx->end;
+    iov[count++] = (struct iovec){rx->buffer + rx->end, is_long ? MIN(room, RX_AHEAD_BYTES) : room};
     rx->reading = true;
     net_stream_readv(connection->stream, iov, count, rx_arrived, connection);
 }
@@ -445,6 +483,7 @@ uint32_t connection_new_ttt(struct iscsi_connection *connection) {
 
 void connection_rx_resume(struct iscsi_connection *connection) {
     if (!connection->rx.reading && !rx_is_held_up(connection)) {
+        connection->rx.arrived_ns = env_now_ns(connection->loop->env);
         rx_process(connection);
     }
 }
@@ -522,7 +561,9 @@ void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
     connection->next_ttt = 1;
     connection->text.ttt = ISCSI_TAG_NONE;
     connection->memory = MEM_NEW(struct memory_account);
+    connection->rx.buffer_bytes = RX_BUFFER_BYTES;
     connection->rx.buffer = mem_alloc(RX_BUFFER_BYTES);
+    connection->tx_task.run = tx_run;
     connection->timer.fire = timer_fired;
     list_init(&connection->tx_queue);
     keys_init(&connection->keys);
@@ -552,8 +593,7 @@ void connection_unpin(struct iscsi_connection *connection) {
     }
 }
 
-static void connection_closed(void *owner) {
-    struct iscsi_connection *connection = owner;
+static void connection_free(struct iscsi_connection *connection) {
     struct iscsi_server *server = connection->server;
     slots_release(connection);
     while (!list_is_empty(&connection->tx_queue)) {
@@ -575,6 +615,14 @@ static void connection_closed(void *owner) {
         mem_free(connection);
     }
     server_something_gone(server);
+}
+
+static void connection_closed(void *owner) {
+    struct iscsi_connection *connection = owner;
+    connection->closed = true;
+    if (!connection->tx_task_queued) {
+        connection_free(connection);
+    }
 }
 
 void connection_close(struct iscsi_connection *connection, const char *why) {

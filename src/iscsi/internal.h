@@ -55,6 +55,7 @@ struct iscsi_buffer {
 struct memory_total {
     uint64_t limit_bytes, cached_bytes_max; /* of one loop */
     atomic_uint_fast64_t used_bytes;
+    atomic_uint waiting_loops; /* whose commands wait for some */
 };
 
 struct iscsi_memory {
@@ -164,15 +165,18 @@ struct tx_slot {
 
 /* ---- connections ---- */
 
-enum { RX_BUFFER_BYTES = 32 << 10, LOGIN_SEGMENT_BYTES = 8192 };
+enum { RX_BUFFER_BYTES = 32 << 10, RX_BUFFER_BYTES_MAX = 128 << 10, LOGIN_SEGMENT_BYTES = 8192 };
 
 enum rx_stage { RX_HEADER, RX_DATA, RX_TAIL };
 
 struct iscsi_rx {
     uint8_t *buffer;
+    uint32_t buffer_bytes;
     uint32_t start, end; /* what has been read and not yet taken */
     enum rx_stage stage;
     bool reading;
+    uint64_t arrived_ns; /* when it was read, or looked at again */
+    bool fills;          /* the last read took all the room there was */
     uint8_t bhs[BHS_BYTES];
     /* The data segment: `wanted` bytes go to `dest`, the rest to `surplus`. */
     uint8_t *dest, *surplus; /* surplus: allocated when first needed */
@@ -260,6 +264,8 @@ struct iscsi_connection {
     struct iscsi_rx rx;
     struct list tx_queue;
     uint32_t tx_count;
+    struct env_task tx_task;
+    bool tx_task_queued, closed; /* closed: gone with the task */
     bool writing, close_when_sent, reads_no_more;
     uint64_t writing_since_ns;
     bool no_new_commands; /* the server stops: only data of running commands are taken */
@@ -288,6 +294,9 @@ static inline void counter_add(counter *c, uint64_t n) {
     atomic_store_explicit(c, counter_get(c) + n, memory_order_relaxed);
 }
 
+/* Initiators count their task tags up, so that a bucket for each of a window holds one or two. */
+enum { COMMAND_BUCKETS = 128 };
+
 struct iscsi_session {
     /* Others may read these under the server's lock; what is not marked never changes. */
     struct iscsi_server *server;
@@ -303,6 +312,7 @@ struct iscsi_session {
     struct iscsi_connection *connection; /* NULL: between two of them */
     uint32_t exp_cmd_sn;
     struct list commands;
+    struct list by_itt[COMMAND_BUCKETS];     /* the same, by in_bucket */
     uint32_t command_count, immediate_count; /* in the window; beside it */
 };
 
@@ -314,7 +324,7 @@ struct iscsi_r2t {
 };
 
 struct iscsi_command {
-    struct list in_session, in_waiters;
+    struct list in_session, in_bucket, in_waiters;
     uint32_t refs;
     struct iscsi_loop *loop;
     struct iscsi_session *session; /* NULL: forgotten; nothing more is sent */

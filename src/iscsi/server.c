@@ -126,13 +126,18 @@ static void retry_waiters(struct env_task *task) {
     LIST_FOR_EACH_SAFE(it, &loop->memory_waiters) {
         command_retry_memory(CONTAINER_OF(it, struct iscsi_command, in_waiters));
     }
-    atomic_store(&loop->has_waiters, !list_is_empty(&loop->memory_waiters));
+    if (list_is_empty(&loop->memory_waiters) && atomic_exchange(&loop->has_waiters, false)) {
+        (void)atomic_fetch_sub(&loop->server->memory.waiting_loops, 1);
+    }
     server_release(loop->server);
 }
 
 /* A loop whose command finds no memory says so first and then tries once more; we have given back
  * first and look then whether one has said so: one of the two sees the other. */
 void server_memory_freed(struct iscsi_server *server) {
+    if (atomic_load(&server->memory.waiting_loops) == 0) {
+        return;
+    }
     for (uint32_t i = 0; i < server->loop_count; i++) {
         struct iscsi_loop *loop = &server->loops[i];
         if (atomic_load(&loop->has_waiters) && !atomic_exchange(&loop->retry_queued, true)) {
@@ -406,25 +411,27 @@ int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
     struct access *access = NULL;
     struct list orders;
     list_init(&orders);
+    int error = given != NULL ? access_new(given, &access, reterr) : OK;
+    if (error != OK) {
+        return error;
+    }
     server_lock(server);
     struct iscsi_target *target = server_find_target(server, iqn);
-    int error = target == NULL  ? errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn)
-                : given != NULL ? access_new(given, &access, reterr)
-                                : OK;
-    if (error == OK) {
-        access_free(target->access);
+    if (target != NULL) {
+        struct access *before = target->access;
         target->access = access;
-        LIST_FOR_EACH(it, &server->connections) {
-            struct iscsi_connection *connection =
-                CONTAINER_OF(it, struct iscsi_connection, in_server);
-            if (uses(connection, target) && !session_recheck(connection)) {
-                order_add(&orders, order_close(connection, "no LUN is for it any more"));
-            }
+        access = before;
+    }
+    LIST_FOR_EACH(it, &server->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+        if (target != NULL && uses(connection, target) && !session_recheck(connection)) {
+            order_add(&orders, order_close(connection, "no LUN is for it any more"));
         }
     }
     server_unlock(server);
+    access_free(access);
     orders_go(&orders, &server->loops[0]);
-    return error;
+    return target != NULL ? OK : errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
 }
 
 static void target_take_out(struct iscsi_server *server, struct iscsi_target *target,

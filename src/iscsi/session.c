@@ -150,6 +150,9 @@ static void session_new(struct iscsi_connection *connection, struct iscsi_target
     memcpy(session->user, login->user, sizeof(session->user));
     memcpy(session->realm, login->realm, sizeof(session->realm));
     list_init(&session->commands);
+    for (uint32_t i = 0; i < COMMAND_BUCKETS; i++) {
+        list_init(&session->by_itt[i]);
+    }
     server->session_count++;
     if (target != NULL) {
         target->users++;

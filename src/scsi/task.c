@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"
+#include "base/sabotage.h"
 #include "scsi/internal.h"
 
 /* ---- results ---- */
@@ -316,7 +317,8 @@ void scsi_volume_submit_to(struct scsi_task *task, struct scsi_lun *lun, enum vo
         .done = request_done,
         .owner = task,
     };
-    if (!list_is_empty(&lun->dropped) && overlaps_dropped(task)) {
+    if (!list_is_empty(&lun->dropped) && overlaps_dropped(task) &&
+        !SABOTAGE(iscsi_dropped_overtaken)) {
         list_append(&lun->waiting, &task->in_waiting);
         return;
     }

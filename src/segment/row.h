@@ -162,6 +162,13 @@ static inline const uint32_t *row_header_crcs(const struct row_phys *h) {
     return (const uint32_t *)(row_header_runs(h) + h->runs);
 }
 
+/* The whole row, verified: the columns of one copy, data then parity, `height` blocks each, as they
+ * are on disk or should be. The caller's to buf_unref(). ERR_DATA_LOSS, ERR_CHECKSUM, ERR_CORRUPT.
+ * Fiber. (column.c) */
+HF_MUST_CHECK int row_read_columns(struct segment_table *table, struct segment *s, uint32_t offset,
+                                   uint32_t height, struct row_counters *counters,
+                                   struct buf **ret_columns);
+
 /* Compares the parity and copies of a whole row with its data: number of columns that differ or
  * cannot be read, through *ret_bad_columns (mask). Fiber. For `check` and scrub. */
 HF_MUST_CHECK int row_scrub(struct segment_table *table, struct segment *s, uint32_t offset,

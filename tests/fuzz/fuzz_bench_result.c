@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
-/* Results of measurements: whatever is accepted is written as it would be accepted again, and then
- * is the same. */
+/* Results of measurements: what is accepted, written, and accepted again (buckets closer than a
+ * nanosecond are not) is the same. */
 #include <stdlib.h>
 
 #include "bench/result.h"

@@ -153,6 +153,12 @@ static uint32_t sendable_bytes(const struct sim_stream *stream) {
         return 0;
     }
     uint64_t bytes = MIN((uint64_t)stream->out.used, stream->room);
+    /* A little room is waited out, as in TCP (RFC 9293 §3.8.6.2.1), or a slow reader would be sent
+     * byte after byte. It grows: readers tell when they have taken all there was. */
+    uint64_t worth_bytes = MIN((uint64_t)MTU_BYTES, (uint64_t)stream->out.capacity / 4);
+    if (bytes < stream->out.used && bytes < worth_bytes && bytes < stream->break_after) {
+        return 0;
+    }
     bytes = MIN(bytes, stream->break_after);
     return (uint32_t)MIN(bytes, (uint64_t)SEGMENT_BYTES);
 }

@@ -150,6 +150,10 @@ void sim_disk_stall(struct sim_disk *disk, uint64_t until_ns); /* UINT64_MAX: fo
 /* Outstanding I/Os fail. `cache_lost`: it lost power as well. */
 void sim_disk_vanish(struct sim_disk *disk, bool cache_lost);
 void sim_disk_return(struct sim_disk *disk);
+/* All that a disk holds now, its size in bytes, into memory of the caller; and a disk that is gone
+ * gets it back: an old copy of it will return. */
+void sim_disk_image(const struct sim_disk *disk, uint8_t *ret_bytes);
+void sim_disk_set_back(struct sim_disk *disk, const uint8_t *bytes);
 bool sim_disk_is_gone(const struct sim_disk *disk);
 bool sim_disk_is_stalled(const struct sim_disk *disk);
 /* From now on flushes and durable writes are answered like plain cached ones. */
