@@ -484,6 +484,15 @@ static bool event_volume_create(struct world *w) {
     return true;
 }
 
+bool control_volume(struct world *w, uint32_t slot, enum profile profile, uint64_t size_bytes) {
+    struct world_volume *v = &w->volumes[slot];
+    *v = (struct world_volume){.state = VOL_CREATING, .profile = profile, .size_bytes = size_bytes};
+    (void)snprintf(v->name, sizeof(v->name), "vol%u", slot);
+    oracle_volume_init(&v->oracle, &w->oracle, ++w->volumes_ever, true);
+    control_start(w, (struct control){.kind = CONTROL_VOLUME_CREATE, .volume = v});
+    return control_wait(w) && v->state == VOL_LIVE;
+}
+
 static struct world_volume *any_live(struct world *w) {
     uint32_t from = (uint32_t)rng_below(&w->rng, WORLD_VOLUMES_MAX);
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {

@@ -25,7 +25,7 @@ enum { JOBS_MAX = 256, WATCHDOG_S = 120, EXIT_FAILED = 1, EXIT_MISSED = 2, EXIT_
 struct options {
     uint64_t first, last; /* seeds */
     bool one;             /* --seed */
-    bool trace, cramped, stats, require, stop;
+    bool trace, cramped, slow, stats, require, stop;
     uint64_t ops;
     uint32_t jobs, watchdog_s;
 };
@@ -90,7 +90,8 @@ static int run_one(const struct options *options) {
     struct world_options world = {.seed = options->first,
                                   .ops = options->ops,
                                   .trace = options->trace,
-                                  .cramped = options->cramped};
+                                  .cramped = options->cramped,
+                                  .slow = options->slow};
     world_run(&world, &result);
     if (result.failed) {
         result_print(options->first, &result);
@@ -124,9 +125,11 @@ static _Noreturn void worker_main(struct shared *shared, struct worker *worker,
         atomic_store(&worker->busy, true);
         (void)alarm(options->watchdog_s);
         struct world_result result;
-        world_run(
-            &(struct world_options){.seed = seed, .ops = options->ops, .cramped = options->cramped},
-            &result);
+        world_run(&(struct world_options){.seed = seed,
+                                          .ops = options->ops,
+                                          .cramped = options->cramped,
+                                          .slow = options->slow},
+                  &result);
         (void)alarm(0);
         stats_add(&worker->stats, &result.stats);
         /* A sanitizer that only prints must fail the seed as well. */
@@ -236,9 +239,9 @@ static int run_many(const struct options *options) {
 /* ---- arguments ---- */
 
 static const char usage[] =
-    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--cramped] [--stop]\n"
+    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--cramped | --slow] [--stop]\n"
     "                    [--stats [--require]]\n"
-    "       holdfast-sim --seed N [--trace] [--ops N] [--cramped] [--stats]\n"
+    "       holdfast-sim --seed N [--trace] [--ops N] [--cramped | --slow] [--stats]\n"
     "       holdfast-sim --sabotage NAME|list …\n"
     "\n"
     "  --seeds A..B     run these seeds; one line for each that fails\n"
@@ -247,6 +250,7 @@ static const char usage[] =
     "  --ops N          requests a world (drawn from the seed, about 2,600, if not given)\n"
     "  --cramped        worlds of small rows that are full most of the time (one in ten "
     "otherwise)\n"
+    "  --slow           worlds in which only disks become slow (one in twelve otherwise)\n"
     "  --stop           start no more seeds when one has failed\n"
     "  --jobs N         workers (all cores if not given)\n"
     "  --timeout S      seconds on the clock that a world may take (120)\n"
@@ -273,6 +277,7 @@ enum {
     OPT_TRACE,
     OPT_OPS,
     OPT_CRAMPED,
+    OPT_SLOW,
     OPT_STOP,
     OPT_JOBS,
     OPT_TIMEOUT,
@@ -288,6 +293,7 @@ static const struct option long_options[] = {
     {"trace", no_argument, NULL, OPT_TRACE},
     {"ops", required_argument, NULL, OPT_OPS},
     {"cramped", no_argument, NULL, OPT_CRAMPED},
+    {"slow", no_argument, NULL, OPT_SLOW},
     {"stop", no_argument, NULL, OPT_STOP},
     {"jobs", required_argument, NULL, OPT_JOBS},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
@@ -319,6 +325,9 @@ static int option_take(int option, struct options *options) {
         break;
     case OPT_CRAMPED:
         options->cramped = true;
+        break;
+    case OPT_SLOW:
+        options->slow = true;
         break;
     case OPT_STOP:
         options->stop = true;

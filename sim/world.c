@@ -138,12 +138,16 @@ static void world_draw(struct world *w) {
     oracle_init(&w->oracle);
     draw_geometry(w);
     draw_limits(w);
-    w->large = rng_chance(&w->rng, 1, 40) && !w->options.cramped;
-    w->cramped = !w->large && (w->options.cramped || seed_is_cramped(w->options.seed));
+    rng_init(&w->slow_rng, w->options.seed ^ 0x736c6f776573u);
+    w->slow = w->options.slow || (slow_seed(w->options.seed) && !w->options.cramped);
+    w->large = rng_chance(&w->rng, 1, 40) && !w->options.cramped && !w->slow;
+    w->cramped = !w->slow && !w->large && (w->options.cramped || seed_is_cramped(w->options.seed));
     if (w->cramped) {
         draw_cramped(w);
     }
-    if (w->large) {
+    if (w->slow) {
+        slow_draw(w);
+    } else if (w->large) {
         draw_large(w);
     } else {
         draw_disks(w);
@@ -154,14 +158,17 @@ static void world_draw(struct world *w) {
     for (uint32_t i = 0; i < w->disk_count; i++) {
         pool_bytes += sim_disk_size_bytes(w->disks[i]);
     }
-    w->limits.dirty_bytes = MAX((uint64_t)1 << 20, pool_bytes / rng_between(&w->rng, 20, 80));
+    if (!w->slow) {
+        w->limits.dirty_bytes = MAX((uint64_t)1 << 20, pool_bytes / rng_between(&w->rng, 20, 80));
+    }
     w->deep = w->disk_count >= 4 && !w->large && rng_chance(&w->rng, 1, 2);
-    w->faults = rng_chance(&w->rng, 3, 4);
+    w->faults = rng_chance(&w->rng, 3, 4) && !w->slow;
     w->tolerance = MIN(1u, w->disk_count - 1);
     w->ops_target =
         w->options.ops != 0 ? w->options.ops : rng_between(&w->rng, OPS_MEAN / 2, OPS_MEAN * 3 / 2);
     workload_init(w);
     ruin_init(w);
+    w->ruin = w->ruin && !w->slow;
 }
 
 /* ---- running ---- */
@@ -513,6 +520,12 @@ static void world_interlude(struct world *w) {
 }
 
 static void world_serve(struct world *w) {
+    if (w->slow) {
+        if (world_import(w)) {
+            slow_run(w);
+        }
+        return;
+    }
     /* A world in which little is possible any more (a pool that is full, say) ends as well. */
     for (int phase = 0; world_goes_on(w) && w->ops_answered < w->ops_target && phase < PHASES_MAX;
          phase++) {
@@ -573,6 +586,7 @@ void world_run(const struct world_options *options, struct world_result *ret_res
     world_draw(w);
     world_count(w, STAT_worlds, 1);
     world_count(w, STAT_worlds_cramped, w->cramped);
+    world_count(w, STAT_worlds_slow, w->slow);
     if (world_create_pool(w)) {
         world_serve(w);
         if (world_goes_on(w)) {

@@ -26,6 +26,8 @@
     X(fault_half_done, "a merge that a lost node ends clears the live bits it had come to")        \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
+    X(detour_unverified, "what was computed because a disk is slow is not verified")               \
+    X(peers_ignored, "a disk is slow by its own account, whatever its peers take")                 \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
 
 #ifdef HOLDFAST_SABOTAGE

@@ -37,6 +37,8 @@ api_fn api_config;
 api_fn api_counters;
 
 /* A uuid in its usual form; `text` holds 37 characters. */
+/* "in sync", "suspect" (in sync, but slower than its peers), "missing". */
+const char *api_disk_state(const struct engine_disk_status *disk);
 void api_uuid_text(const struct uuid *uuid, char ret_text[37]);
 
 #endif

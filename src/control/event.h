@@ -56,6 +56,9 @@ enum event_severity { EVENT_INFO, EVENT_WARNING, EVENT_ERROR, EVENT_SEVERITIES }
     X(DISK_OK, "disk-ok", INFO, "")                                                                \
     X(DISK_LOST, "disk-lost", ERROR,                                                               \
       "check its cables and power; data with redundancy is served from the other disks")           \
+    X(DISK_SUSPECT, "disk-suspect", WARNING,                                                       \
+      "nothing waits for it where there is redundancy; it is expelled if it stays so: have "       \
+      "another at hand")                                                                           \
     X(DISK_PATH, "disk-path", ERROR,                                                               \
       "bring back what the path named before the service is stopped")                              \
     X(DISK_ERROR, "disk-error", WARNING,                                                           \

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,6 +19,7 @@
 #include "base/mem.h"
 #include "control/event.h"
 #include "control/loop.h"
+#include "control/smart.h"
 #include "control/watch.h"
 
 struct served {
@@ -217,6 +219,27 @@ static void note_disk_errors(const struct served *served, const struct engine_di
     }
 }
 
+/* What the disk says of itself belongs to the evidence; it is asked now, and told when it is known.
+ */
+static void note_suspicion(const struct served *served, const struct engine_disk_status *now,
+                           const struct engine_disk_status *then) {
+    bool was = then != NULL && then->slow.suspect, held = then != NULL && then->slow.held;
+    json_t *smart = smart_look(now->path, now->slow.suspect && !was);
+    char *told = smart == NULL ? NULL : json_dumps(smart, JSON_COMPACT);
+    if (now->slow.suspect && (!was || (now->slow.held && !held))) {
+        event_note(EVENT_DISK_SUSPECT, served->name, "disk %u (%s) is a suspect: %s%s%s%s",
+                   now->member, now->path, now->slow.why,
+                   now->slow.held ? "; it stays, because data would be lost without it" : "",
+                   told != NULL ? "; SMART: " : "", told != NULL ? told : "");
+    } else if (was && !now->slow.suspect && now->state == MEMBER_IN_SYNC) {
+        event_note(EVENT_DISK_OK, served->name,
+                   "disk %u (%s) is as fast as its peers again, and no suspect any more",
+                   now->member, now->path);
+    }
+    free(told);
+    json_decref(smart);
+}
+
 static void note_disk(const struct served *served, const struct served_snapshot *was,
                       const struct served_snapshot *is, uint32_t i) {
     const struct engine_disk_status *now = &is->status.disks[i];
@@ -230,6 +253,7 @@ static void note_disk(const struct served *served, const struct served_snapshot 
                    "disk %u (%s) is %s%s%s", now->member, now->path, state_text(now),
                    now->why[0] != '\0' ? ": " : "", now->why);
     }
+    note_suspicion(served, now, then);
     const char *probe_then = then != NULL ? was->probe[i] : "";
     if (strcmp(is->probe[i], probe_then) != 0) {
         bool good = is->probe[i][0] == '\0';

@@ -107,6 +107,7 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     }
     struct pool *pool = e->pool;
     e->pool->expelled = NULL;
+    slow_stop(e->slow);
     log_quiesce(e->log);
     pool_close(pool);
     engine_free(e);
@@ -492,6 +493,7 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
         if (disk != NULL) {
             d->counters = *disk_counters(disk);
         }
+        slow_status(e->slow, m, &d->slow);
         st->raw_bytes += d->state == MEMBER_IN_SYNC ? d->size_bytes : 0;
     }
 }
@@ -531,6 +533,22 @@ static uint32_t status_volumes(const struct engine *e, struct engine_status *st)
     return harmed;
 }
 
+static uint32_t status_suspects(struct engine_status *st) {
+    uint32_t suspects = 0;
+    for (uint32_t m = 0; m < st->disk_count; m++) {
+        const struct engine_disk_status *d = &st->disks[m];
+        if (d->slow.suspect && suspects++ == 0) {
+            advise(st, "%sDisk %u (%s) is slow: %s%s", st->advice[0] != '\0' ? ". " : "", m,
+                   d->path, d->slow.why,
+                   d->slow.held
+                       ? ". It stays in use, because data would be lost without it: replace "
+                         "it, or give its volumes redundancy"
+                       : "");
+        }
+    }
+    return suspects;
+}
+
 static void status_health(const struct engine *e, struct engine_status *st) {
     uint32_t missing = 0, first = 0;
     for (uint32_t m = st->disk_count; m-- > 0;) {
@@ -548,6 +566,7 @@ static void status_health(const struct engine *e, struct engine_status *st) {
                "%u (%s): %s",
                missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
     }
+    uint32_t suspects = failed ? 0 : status_suspects(st);
     bool full = e->postponed && !failed;
     if (full) {
         advise(st, "there is no room for a checkpoint: no writes are taken until something is "
@@ -555,9 +574,9 @@ static void status_health(const struct engine *e, struct engine_status *st) {
     }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                              ? "failed"
-                   : missing > 0 || harmed > 0 || full ? "degraded"
-                                                       : "ok");
+                   failed                                              ? "failed"
+                   : missing > 0 || suspects > 0 || harmed > 0 || full ? "degraded"
+                                                                       : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
@@ -638,6 +657,14 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .degraded_segments = e->degraded_segments,
         .volumes_healed = e->volumes_healed,
         .swept_blocks = e->swept_blocks,
+        .hedged = e->row_counters.hedged,
+        .hedges_won = e->row_counters.hedges_won,
+        .detoured = e->row_counters.detoured,
+        .slow_log_copies = log->slow_copies,
+        .late_rows = e->table.late_rows,
+        .disks_suspected = e->disks_suspected,
+        .suspects_cleared = e->suspects_cleared,
+        .disks_expelled_slow = e->disks_expelled_slow,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);

@@ -98,6 +98,18 @@ void engine_config_each(struct engine *engine, const char *kind,
 
 /* ---- status (no fiber needed, never waits for disks) ---- */
 
+/* How a disk compares with its peers; and what was seen when it was suspected last. */
+struct engine_disk_slow {
+    bool suspect, held; /* held: redundancy does not let it go */
+    bool expelled;      /* for being slow */
+    uint64_t suspect_ns;
+    char why[200]; /* of the last suspicion; empty: there was none */
+    uint64_t at_wall_ns;
+    uint32_t own[LATENCY_BUCKETS], peers[LATENCY_BUCKETS]; /* reads, by latency_bucket_ns() */
+    uint64_t read_median_ns, read_tail_ns;   /* up to 16 KiB, in the last seconds; 0: too few */
+    uint64_t write_median_ns, write_tail_ns; /* durable ones */
+};
+
 struct engine_disk_status {
     uint32_t member;
     struct uuid uuid;
@@ -106,7 +118,8 @@ struct engine_disk_status {
     bool present;
     uint64_t size_bytes, used_bytes; /* used: in chunks that belong to segments */
     struct disk_counters counters;
-    char why[128]; /* expelled: the reason */
+    char why[256]; /* expelled: the reason */
+    struct engine_disk_slow slow;
 };
 
 struct engine_status {
@@ -147,6 +160,9 @@ struct engine_counters {
     uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
     uint32_t volumes_damaged, volumes_broken;
     uint64_t volumes_healed, swept_blocks;
+    uint64_t hedged, hedges_won, detoured; /* see struct row_counters */
+    uint64_t slow_log_copies, late_rows;
+    uint64_t disks_suspected, suspects_cleared, disks_expelled_slow;
 };
 void engine_counters(const struct engine *engine, struct engine_counters *ret_counters);
 
