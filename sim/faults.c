@@ -108,6 +108,25 @@ static void touch_blocks(struct world *w, struct sim_disk *disk, bool latent) {
     }
 }
 
+void faults_rot(struct world *w) {
+    uint32_t index = (uint32_t)rng_below(&w->slow_rng, w->disk_count);
+    if (faults_bad(w) != 0 || w->tolerance == 0) {
+        return;
+    }
+    struct sim_disk *disk = w->disks[index];
+    uint64_t start = layout_chunk_start(&w->geometry) * BLOCK_BYTES, at = 0;
+    uint64_t end = sim_disk_size_bytes(disk) - (TAIL_BLOCKS + 16) * BLOCK_BYTES;
+    w->excused |= 1u << index;
+    for (int i = 0; i < 200; i++) { /* of what is in chunks: labels and superblocks are no rows */
+        if (sim_disk_find_written(disk, start + rng_below(&w->slow_rng, end - start), &at) &&
+            at >= start && at < end) {
+            (void)(i % 2 == 0 ? sim_disk_rot(disk, at, (uint32_t)i)
+                              : sim_disk_make_latent(disk, at));
+        }
+    }
+    harm(w, faults_bad(w));
+}
+
 static void arm(struct world *w, struct sim_disk *disk, enum sim_fault fault) {
     uint64_t late_ns = rng_between(&w->rng, 500, 20000) * NS_PER_MS;
     sim_disk_arm(disk, fault, (uint32_t)rng_below(&w->rng, 20),
@@ -248,7 +267,7 @@ uint32_t faults_absent(struct world *w) {
     return absent;
 }
 
-void faults_end(struct world *w) {
+void faults_end(struct world *w, bool heal) {
     static const enum sim_fault kinds[] = {SIM_FAULT_LOST,        SIM_FAULT_MISDIRECTED,
                                            SIM_FAULT_LATE,        SIM_FAULT_READ_ERROR,
                                            SIM_FAULT_WRITE_ERROR, SIM_FAULT_FLUSH_ERROR};
@@ -259,7 +278,9 @@ void faults_end(struct world *w) {
         sim_disk_return(w->disks[i]);
         sim_disk_stall(w->disks[i], 0);
         sim_disk_slow(w->disks[i], 1, 0);
-        sim_disk_heal(w->disks[i]);
+        if (heal) {
+            sim_disk_heal(w->disks[i]);
+        }
     }
 }
 
@@ -335,11 +356,22 @@ static void count_progress(struct world *w) {
     world_count(w, STAT_disks_suspected, more.disks_suspected - old->disks_suspected);
     world_count(w, STAT_suspects_cleared, more.suspects_cleared - old->suspects_cleared);
     world_count(w, STAT_disks_expelled_slow, more.disks_expelled_slow - old->disks_expelled_slow);
+    struct engine_scrub_status *scrub = MEM_NEW(struct engine_scrub_status);
+    engine_scrub_status(w->engine, scrub);
+    bool ended = scrub->complete && scrub->ended_wall_ns != last->scrub_ended_ns;
+    uint64_t scrub_ended_ns = ended ? scrub->ended_wall_ns : last->scrub_ended_ns;
+    uint64_t scrub_repaired = scrub->repaired;
+    world_count(w, STAT_scrubs, ended);
+    world_count(w, STAT_scrub_repairs,
+                scrub_repaired > last->scrub_repaired ? scrub_repaired - last->scrub_repaired : 0);
+    mem_free(scrub);
     *last = (struct world_counted){.checkpoints = now->checkpoints,
                                    .reconstructions = now->reconstructions,
                                    .checksum_errors = now->checksum_errors,
                                    .repairs = now->repairs,
                                    .timeouts = timeouts_of(now),
+                                   .scrub_ended_ns = scrub_ended_ns,
+                                   .scrub_repaired = scrub_repaired,
                                    .more = more};
 }
 

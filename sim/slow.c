@@ -28,6 +28,7 @@ enum {
     HEAVY_OPS = 24000, /* of a world; enough for rotating disks, and a second of flash */
     AFTER_S = 36,
     EXPELLED_S = 30,
+    ROTTEN_BLOCKS = 400,
     SLOW_VOLUME_BYTES = 24 << 20,
 };
 #define ANSWER_NS (5 * NS_PER_S)
@@ -61,6 +62,7 @@ struct slow_world {
     uint32_t read_pct;
     uint64_t window_bytes;
     uint64_t heavy_ops; /* what is left of them */
+    bool rot;           /* another disk holds wrong content: the volume bears two losses */
 };
 
 static uint32_t kind_of(uint64_t seed) {
@@ -207,6 +209,17 @@ static void judge_end(struct slow_world *s) {
     world_count(w, STAT_slow_held, s->bare && d->slow.suspect && d->slow.held);
 }
 
+/* What is computed because a disk is slow must be verified: a peer may lie. */
+static void begin_rot(struct slow_world *s) {
+    struct sim_disk *disk = s->w->disks[(s->victim + 1) % s->w->disk_count];
+    uint64_t at = 0;
+    for (int i = 0; i < ROTTEN_BLOCKS; i++) {
+        if (sim_disk_find_written(disk, rng_below(&s->rng, sim_disk_size_bytes(disk)), &at)) {
+            (void)sim_disk_rot(disk, at, (uint32_t)rng_next(&s->rng));
+        }
+    }
+}
+
 static void begin_fault(struct slow_world *s) {
     struct world *w = s->w;
     uint32_t bit = 1u << s->victim;
@@ -225,6 +238,9 @@ static void begin_fault(struct slow_world *s) {
                       kinds[s->kind].delay_ms * NS_PER_MS);
     }
     w->slow_at_ns = env_now_ns(w->env);
+    if (s->rot) {
+        begin_rot(s);
+    }
     w->excused |= kinds[s->kind].passes ? 0 : bit;
     w->suspect |= bit;
     w->suspect_until_ns[s->victim] = UINT64_MAX;
@@ -271,8 +287,9 @@ void slow_run(struct world *w) {
     s.bare = rng_chance(&s.rng, 1, 4);
     s.read_pct = (uint32_t)rng_between(&s.rng, 1, 9) * 10;
     s.window_bytes = rng_chance(&s.rng, 1, 4) ? 1 << 20 : SLOW_VOLUME_BYTES; /* hot, or all */
-    w->tolerance = 1;
     enum profile profile = profiles[rng_below(&s.rng, ARRAY_COUNT(profiles))];
+    s.rot = profile == PROFILE_RAID6 && !s.bare;
+    w->tolerance = s.rot ? 2 : 1;
     if (!control_volume(w, 0, profile, SLOW_VOLUME_BYTES) ||
         (s.bare && !control_volume(w, 1, PROFILE_RAID0, SLOW_VOLUME_BYTES)) ||
         !fill(&s, &w->volumes[0]) || (s.bare && !fill(&s, &w->volumes[1]))) {

@@ -115,6 +115,9 @@
     X(disks_suspected, 1, "disks that became suspects")                                            \
     X(suspects_cleared, 1, "suspects that were cleared")                                           \
     X(disks_expelled_slow, 1, "suspects that were expelled")                                       \
+    X(scrubs, 1, "scrubs that came to their end")                                                  \
+    X(scrub_repairs, 1, "blocks that scrubs put right")                                            \
+    X(scrubs_proven, 1, "checks that found nothing after a scrub of pools that had been damaged")  \
     X(fault_torn_write, 1, "blocks torn by a power cut")                                           \
     X(fault_dropped_write, 1, "unflushed writes lost in a power cut")
 

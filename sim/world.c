@@ -489,8 +489,19 @@ static void world_check(struct world *w) {
     }
 }
 
+static void world_scrub(struct world *w) {
+    struct errmsg ignored = {0};
+    struct mem_scope *outer = mem_scope_enter(&w->scope);
+    int err = engine_scrub(w->engine, false, &ignored); /* one may be running */
+    (void)err;
+    mem_scope_enter(outer);
+}
+
 /* What happens between phases. */
 static void world_interlude(struct world *w) {
+    if (rng_chance(&w->slow_rng, 1, 6)) {
+        world_scrub(w);
+    }
     switch (rng_below(&w->rng, 8)) {
     case 0:
         if (world_drain(w)) {
@@ -540,11 +551,63 @@ static void world_serve(struct world *w) {
     }
 }
 
+static bool scrub_has_ended(void *ctx) {
+    struct world *w = ctx;
+    struct engine_scrub_status st;
+    engine_scrub_status(w->engine, &st);
+    return st.complete && !st.running;
+}
+
+/* What disks hold wrongly stays so: a scrub must find it, and leave nothing for a check to find. */
+static void world_prove_scrub(struct world *w) {
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        if (w->volumes[i].state != VOL_NONE && w->volumes[i].harmed) {
+            return;
+        }
+    }
+    if (w->missing != 0 || w->slow || w->ruin || (w->engine == NULL && !world_import(w)) ||
+        !control_wait(w) || !world_drain(w) || w->missing != 0) {
+        return;
+    }
+    faults_rot(w);
+    world_scrub(w);
+    if (!world_wait(w, scrub_has_ended, w, env_now_ns(w->env) + 4000 * NS_PER_S, true)) {
+        return;
+    }
+    faults_poll(w);
+    uint32_t faulty = 0;
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        faulty += sim_disk_faulty_blocks(w->disks[i]);
+    }
+    if (!scrub_has_ended(w)) {
+        world_fail(w, "a scrub of an idle pool does not end");
+        return;
+    }
+    bool sound = true;
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        sound &= w->volumes[i].state == VOL_NONE || !w->volumes[i].harmed;
+    }
+    if (!world_close(w, false) || w->missing != 0 || !sound) {
+        return;
+    }
+    struct control c = {.kind = CONTROL_CHECK};
+    all_paths(w, &c, 0);
+    control_start(w, c);
+    if (control_wait(w) && (w->control.result != OK || (w->control.check.problems != 0 &&
+                                                        w->control.check.volumes_sweeping == 0))) {
+        world_fail(w, "after a scrub check found %" PRIu64 " problems, first: %s",
+                   w->control.check.problems, w->control.problem);
+    }
+    world_count(w, STAT_scrubs_proven, faulty > 0);
+}
+
 /* Everything is well again, everything is read, the pool is checked at rest, and read once more. */
 static void world_end(struct world *w) {
     env_sim_arm_cut(w->env, 0);
-    faults_end(w);
+    faults_end(w, false);
     w->faults = false;
+    world_prove_scrub(w);
+    faults_end(w, true);
     for (int round = 0; round < 2 && world_goes_on(w); round++) {
         if (w->engine == NULL && !world_import(w)) {
             /* world_import() cuts now and then, but not for ever */

@@ -150,6 +150,7 @@ struct control {
 struct world_counted {
     uint64_t checkpoints, reconstructions, checksum_errors, repairs, timeouts;
     struct engine_counters more;
+    uint64_t scrub_ended_ns, scrub_repaired;
 };
 
 struct world {
@@ -274,12 +275,14 @@ void ruin_judge(struct world *w); /* who is damaged must be harmed */
 void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume is gone */
 
 /* faults.c */
-uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */
-void faults_event(struct world *w);   /* draws one and does it, within the budget */
-void faults_slow(struct world *w);    /* a disk becomes slow, or as fast as it should be */
-void faults_end(struct world *w);     /* everything that can be well again is */
-void faults_poll(struct world *w);    /* looks at the engine's status; counts; judges expulsions */
-void faults_count(struct world *w);   /* at the end: what the disks have been through */
+uint32_t faults_bad(struct world *w);        /* mask of the disks that do not count now */
+void faults_event(struct world *w);          /* draws one and does it, within the budget */
+void faults_rot(struct world *w);            /* a disk holds wrong content, if none is bad */
+void faults_slow(struct world *w);           /* a disk becomes slow, or as fast as it should be */
+void faults_end(struct world *w, bool heal); /* everything that can be well again is; `heal`: also
+                                                what disks hold wrongly */
+void faults_poll(struct world *w);  /* looks at the engine's status; counts; judges expulsions */
+void faults_count(struct world *w); /* at the end: what the disks have been through */
 uint32_t faults_absent(struct world *w); /* mask of disks to leave out at this import */
 
 #endif

@@ -28,6 +28,7 @@
     X(admission_off, "writes are admitted whatever the space left")                                \
     X(detour_unverified, "what was computed because a disk is slow is not verified")               \
     X(peers_ignored, "a disk is slow by its own account, whatever its peers take")                 \
+    X(scrub_skips_parity, "the scrub does not look at parity")                                     \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
 
 #ifdef HOLDFAST_SABOTAGE

@@ -33,7 +33,9 @@ static void add_volume(struct table *table, const json_t *volume) {
                       : json_is_true(json_object_get(volume, "thick")) ? "thick"
                                                                        : "thin");
     table_text(table, json_is_true(json_object_get(volume, "sync_always")) ? "always" : "standard");
-    table_json_text(table, volume, "health");
+    bool lost = json_integer_value(json_object_get(volume, "lost_bytes")) > 0;
+    bool ok = strcmp(client_text_of(volume, "health"), "ok") == 0;
+    table_text(table, lost && ok ? "data lost" : client_text_of(volume, "health"));
 }
 
 static int show_volume(const struct args *args, json_t *volume) {

@@ -69,6 +69,8 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_OUTPUT, "output", OPTION_TEXT, "FILE", "write to this file, readable for you alone", NULL},
     {OPT_SECRETS, "secrets", OPTION_FLAG, NULL, "CHAP secrets, too; only to a file", NULL},
     {OPT_DRY_RUN, "dry-run", OPTION_FLAG, NULL, "only say what would be done", NULL},
+    {OPT_STOP, "stop", OPTION_FLAG, NULL, "stop the one that runs", NULL},
+    {OPT_EVERY, "every", OPTION_NUMBER, "DAYS", "from now on so often by itself; 0: never", NULL},
 };
 
 const struct option_spec *option_spec(enum option_id id) {
@@ -124,6 +126,17 @@ const struct verb verbs[] = {
      false,
      cmd_pool_status,
      {OPT_HELP}},
+    {"pool",
+     "scrub",
+     {"NAME"},
+     "read and verify all that a pool holds",
+     "In the background; what is wrong is put right from redundancy. pool status shows the "
+     "progress "
+     "and what was found.",
+     "pools",
+     false,
+     cmd_pool_scrub,
+     {OPT_STOP, OPT_EVERY}},
     {"pool",
      "list",
      {NULL},

@@ -65,6 +65,8 @@ enum option_id {
     OPT_OUTPUT,
     OPT_SECRETS,
     OPT_DRY_RUN,
+    OPT_STOP,
+    OPT_EVERY,
     OPT_COUNT
 };
 

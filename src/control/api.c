@@ -155,6 +155,7 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_POOL_DESTROY] = api_pool_destroy,
     [ROUTE_POOL_IMPORT] = api_pool_import,
     [ROUTE_POOL_EXPORT] = api_pool_export,
+    [ROUTE_POOL_SCRUB] = api_pool_scrub,
     [ROUTE_VOLUMES] = api_volumes,
     [ROUTE_VOLUME_CREATE] = api_volume_create,
     [ROUTE_VOLUME] = api_volume,

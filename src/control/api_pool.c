@@ -268,6 +268,7 @@ json_t *api_pool_json(const struct served_view *view) {
         (void)json_array_append_new(disks, disk_json(&status->disks[i], view->snapshot->probe[i]));
     }
     (void)json_object_set_new(object, "disks", disks);
+    (void)json_object_set_new(object, "scrub", api_scrub_json(view->snapshot));
     return object;
 }
 

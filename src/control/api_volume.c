@@ -12,13 +12,14 @@ static const char *const healths[] = {
 static json_t *volume_json(const char *pool, const struct volume_info *volume) {
     char uuid[37];
     api_uuid_text(&volume->uuid, uuid);
-    return json_pack("{s:s, s:o, s:I, s:s, s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:s}", "pool", pool,
-                     "name", answer_text(volume->name), "id", (json_int_t)volume->id, "uuid", uuid,
-                     "size_bytes", (json_int_t)volume->size_bytes, "allocated_bytes",
+    return json_pack("{s:s, s:o, s:I, s:s, s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:s, s:I}", "pool",
+                     pool, "name", answer_text(volume->name), "id", (json_int_t)volume->id, "uuid",
+                     uuid, "size_bytes", (json_int_t)volume->size_bytes, "allocated_bytes",
                      (json_int_t)volume->allocated_bytes, "block_bytes", (int)volume->block_bytes,
                      "profile", profile_name(volume->profile), "thick", (int)volume->thick,
                      "sync_always", (int)volume->sync_always, "deleting", (int)volume->deleting,
-                     "health", healths[volume->health]);
+                     "health", healths[volume->health], "lost_bytes",
+                     (json_int_t)volume->lost_bytes);
 }
 
 static const struct volume_info *find(const struct served_snapshot *snapshot, const char *name) {

@@ -70,6 +70,10 @@ enum event_severity { EVENT_INFO, EVENT_WARNING, EVENT_ERROR, EVENT_SEVERITIES }
       "bring back missing disks and import the pool again, or copy what can be read and delete "   \
       "the volume")                                                                                \
     X(VOLUME_BROKEN, "volume-broken", ERROR, "restore it from a backup and delete it")             \
+    X(SCRUB_BEGAN, "scrub-began", INFO, "")                                                        \
+    X(SCRUB_ENDED, "scrub-ended", INFO, "")                                                        \
+    X(SCRUB_LOSS, "scrub-loss", ERROR,                                                             \
+      "holdfast pool status lists what is lost of which volumes: restore these ranges")            \
     X(LUN_NOT_SERVED, "lun-not-served", ERROR,                                                     \
       "remove the cause, or delete the LUN; it is tried again every few seconds")                  \
     X(RECORD_BAD, "record-bad", ERROR,                                                             \

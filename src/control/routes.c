@@ -31,6 +31,10 @@ static const struct field fields_pool_import[] = {{"paths", FIELD_PATHS, false, 
                                                   {"force_data_loss", FIELD_BOOL, false},
                                                   {NULL}};
 
+/* Nothing: begin one. */
+static const struct field fields_pool_scrub[] = {
+    {"stop", FIELD_BOOL, false}, {"every_days", FIELD_UINT, false, 0, 3650}, {NULL}};
+
 static const struct field fields_volume_create[] = {
     {"name", FIELD_NAME, true},
     {"size_bytes", FIELD_SIZE, true, 1 * MIB, 64 * TIB},
@@ -93,6 +97,7 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_POOL_DESTROY, "DELETE", POOL, fields_pool_destroy, 200},
     {ROUTE_POOL_IMPORT, "POST", POOL "/import", fields_pool_import, 200},
     {ROUTE_POOL_EXPORT, "POST", POOL "/export", fields_none, 200},
+    {ROUTE_POOL_SCRUB, "POST", POOL "/scrub", fields_pool_scrub, 200},
     {ROUTE_VOLUMES, "GET", POOL "/volumes", fields_none, 200},
     {ROUTE_VOLUME_CREATE, "POST", POOL "/volumes", fields_volume_create, 201},
     {ROUTE_VOLUME, "GET", POOL "/volumes/{name}", fields_none, 200},

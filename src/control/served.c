@@ -135,6 +135,7 @@ static void take_snapshot(struct served *served) {
     struct served_snapshot *snapshot = MEM_NEW(struct served_snapshot);
     atomic_init(&snapshot->refs, 1);
     engine_status(served->engine, &snapshot->status);
+    engine_scrub_status(served->engine, &snapshot->scrub);
     engine_volume_list(served->engine, &snapshot->volumes, &snapshot->volume_count);
     engine_config_each(served->engine, LUN_RECORD_KIND, collect_lun, snapshot);
     engine_config_each(served->engine, CHAP_RECORD_KIND, collect_user, snapshot);
@@ -290,6 +291,24 @@ static void note_volumes(const struct served *served, const struct served_snapsh
     }
 }
 
+static void note_scrub(const struct served *served, const struct served_snapshot *was,
+                       const struct served_snapshot *is) {
+    const struct engine_scrub_status *now = &is->scrub;
+    bool ran = was != NULL && was->scrub.running;
+    uint64_t then_lost = was != NULL ? was->scrub.lost_count : 0;
+    if (was != NULL && !ran && now->running) {
+        event_note(EVENT_SCRUB_BEGAN, served->name, "a scrub has begun");
+    } else if (ran && !now->running) {
+        event_note(now->lost_blocks > 0 ? EVENT_SCRUB_LOSS : EVENT_SCRUB_ENDED, served->name,
+                   "the scrub %s: %llu wrong blocks, %llu repaired, %llu lost beyond redundancy",
+                   now->complete ? "has ended" : "was stopped", (unsigned long long)now->wrong,
+                   (unsigned long long)now->repaired, (unsigned long long)now->lost_blocks);
+    } else if (!now->running && now->lost_count > then_lost) {
+        event_note(EVENT_SCRUB_LOSS, served->name,
+                   "blocks of volumes cannot be read from any disk: %u ranges", now->lost_count);
+    }
+}
+
 /* Everything between the last time and the newest snapshot. On the loop, which alone replaces
  * `latest`: its lock need not be held to read it. */
 static void note_changes(struct served *served) {
@@ -312,6 +331,7 @@ static void note_changes(struct served *served) {
         note_disk(served, was, is, i);
     }
     note_volumes(served, was, is);
+    note_scrub(served, was, is);
     atomic_fetch_add(&is->refs, 1);
     served->noted = is;
     snapshot_unref(was);

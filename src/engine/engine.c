@@ -60,6 +60,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     fiber_queue_wake_all(&e->work);
     fiber_queue_wake_all(&e->probe);
     fiber_queue_wake_all(&e->checkpoint_waiters);
+    scrub_wake(e->scrub);
 }
 
 int engine_checkpoint(struct engine *e) {
@@ -85,7 +86,8 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     fiber_queue_wake_all(&e->work);
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
     fiber_queue_wake_all(&e->probe);
-    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone) {
+    scrub_wake(e->scrub);
+    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !scrub_is_gone(e->scrub)) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
@@ -373,6 +375,7 @@ static void volume_describe(const struct volume *v, struct volume_info *ret) {
                   : (v->phys.flags & VOLUME_FLAG_DAMAGED) != 0 ? VOLUME_DAMAGED
                                                                : VOLUME_WHOLE};
     ret->allocated_bytes = MIN(ret->allocated_bytes, ret->size_bytes);
+    ret->lost_bytes = scrub_lost_blocks(v->engine->scrub, v->phys.id) * BLOCK_BYTES;
     (void)snprintf(ret->name, sizeof(ret->name), "%s", v->phys.name);
 }
 

@@ -84,6 +84,8 @@ enum { CONFIG_KIND_MAX = 31, CONFIG_ID_MAX = 127, CONFIG_BLOB_MAX = 16 << 10 };
 
 /* What VOLUME_KEEP stores; the id is the volume's in decimal. */
 #define VOLUME_RECORD_KIND "front-end"
+/* What the scrub remembers. */
+#define SCRUB_RECORD_KIND "scrub"
 
 HF_MUST_CHECK int engine_config_set(struct engine *engine, const char *kind, const char *id,
                                     const void *blob, uint32_t bytes, struct errmsg *reterr);
@@ -144,6 +146,39 @@ struct engine_status {
 };
 
 void engine_status(struct engine *engine, struct engine_status *ret_status);
+
+/* ---- scrub: reads and verifies all that lives in the pool, and puts right what is wrong ---- */
+
+enum { SCRUB_RANGES_MAX = 200 };
+
+struct engine_range {
+    uint64_t volume; /* id; 0: of no volume's data (parity, metadata) */
+    uint64_t block, count;
+    uint32_t member; /* where it was put right; 0 for what is lost */
+    uint32_t reserved;
+};
+
+struct engine_scrub_status { /* of the one that runs, or of the last one */
+    bool running, complete;  /* complete: it was not stopped */
+    uint32_t days;           /* from the end of one to the next; 0: only on request */
+    uint64_t started_wall_ns, ended_wall_ns; /* ended: the last one that was complete */
+    uint64_t remaining_ns;                   /* an estimate; 0: none yet */
+    uint64_t rows_done, rows_total, bytes_read;
+    uint64_t wrong, repaired; /* blocks that a disk held wrongly */
+    uint64_t lost_blocks, headers_lost, meta_lost;
+    uint64_t skipped_columns; /* on disks that are missing */
+    uint64_t repaired_on[POOL_DISKS_MAX];
+    uint32_t touched_count, lost_count;
+    struct engine_range touched[SCRUB_RANGES_MAX], lost[SCRUB_RANGES_MAX];
+};
+
+/* Begins one, or stops the one that runs. ERR_BUSY, ERR_NOT_FOUND. Neither waits. */
+HF_MUST_CHECK int engine_scrub(struct engine *engine, bool stop, struct errmsg *reterr);
+/* A setting of the pool. Fiber. */
+HF_MUST_CHECK int engine_scrub_schedule(struct engine *engine, uint32_t days,
+                                        struct errmsg *reterr);
+/* No fiber needed. */
+void engine_scrub_status(const struct engine *engine, struct engine_scrub_status *ret_status);
 
 /* ---- for the simulator and tests (no fiber needed) ---- */
 

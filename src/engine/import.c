@@ -338,6 +338,7 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     meta_store_init(e);
     builders_init(e);
     e->slow = slow_new(e);
+    e->scrub = scrub_new(e);
     pool->owner = e;
     pool->expelled = member_expelled;
     return e;
@@ -350,6 +351,7 @@ void engine_free(struct engine *e) {
     env_timer_cancel(e->env, &e->tick);
     builders_drop(e);
     slow_free(e->slow);
+    scrub_free(e->scrub);
     catalog_clear(e);
     log_free(e->log);
     map_done(&e->map);
@@ -504,6 +506,7 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     e->checkpoint_fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
     fiber_start(e->env, probe_loop, e);
+    scrub_begin(e->scrub);
     return OK;
 }
 

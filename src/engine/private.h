@@ -13,6 +13,7 @@
  *     cleaner.c     survivors of sparse segments into new rows
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
  *     catalog.c     volumes and configuration records
+ *     scrub.c       reading everything before somebody needs it
  *     slow.c        disks that are slower than their peers
  *     import.c      from disks to a running engine
  *     check.c       the same, reading only, doubting everything
@@ -22,6 +23,7 @@
 
 #include "base/list.h"
 #include "engine/engine.h"
+#include "engine/scrub.h"
 #include "engine/slow.h"
 #include "log/log.h"
 #include "map/map.h"
@@ -244,6 +246,7 @@ struct engine {
     struct fiber_queue probe; /* the fiber that looks after the disks sleeps here */
     bool probe_fiber_gone;
     struct slow *slow;
+    struct scrub *scrub;
     uint64_t disks_suspected, suspects_cleared, disks_expelled_slow;
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;

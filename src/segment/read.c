@@ -222,7 +222,8 @@ static int block_rescue(struct segment_table *table, const struct row_place *pla
 
 /* ---- the straight way, and the way around ---- */
 
-enum block_came { CAME, CAME_NOT, CAME_WRONG }; /* not: late, or no disk; wrong: a read error */
+/* Around: verified, if there are checksums; not: late, or no disk; wrong: a read error. */
+enum block_came { CAME, CAME_AROUND, CAME_NOT, CAME_WRONG };
 
 struct straight { /* what is wanted of one column */
     struct piece piece;
@@ -397,6 +398,7 @@ static bool reading_end(struct reading *r, struct buf **buf, enum block_came *ca
         if (result != OK && t->found != NULL) {
             memcpy((*buf)->data + r->buf_offset + (size_t)t->first * BLOCK_BYTES, t->found,
                    (size_t)t->count * BLOCK_BYTES);
+            how = CAME_AROUND;
         } else if (result != OK) {
             how = result == ERR_TIMEOUT || !t->submitted ? CAME_NOT : CAME_WRONG;
             complete = false;
@@ -454,6 +456,12 @@ int row_read_copy(struct segment_table *table, const struct row_place *place, ui
         void *block = (*buf)->data + buf_offset + (size_t)i * BLOCK_BYTES;
         void *to = ret_data == NULL ? NULL : (uint8_t *)ret_data + (size_t)i * BLOCK_BYTES;
         if (came[i] == CAME && block_verifies_copied(block, &checks[i], to, count >= AWAY_BLOCKS)) {
+            continue;
+        }
+        if (came[i] == CAME_AROUND) {
+            if (to != NULL) {
+                memcpy(to, block, BLOCK_BYTES);
+            }
             continue;
         }
         if (came[i] == CAME) {

@@ -111,6 +111,7 @@ struct volume_info {
     uint64_t allocated_bytes; /* logical, as of the last checkpoint plus what is dirty */
     bool deleting;
     enum volume_health health;
+    uint64_t lost_bytes; /* that no redundancy brings back, as far as reads and scrubs have seen */
 };
 
 #endif
