@@ -25,6 +25,10 @@ static const char *const kind_names[CONTROL_KINDS] = {
     [CONTROL_CONFIG_SET] = "config set",
     [CONTROL_CONFIG_DELETE] = "config delete",
     [CONTROL_CHECK] = "check",
+    [CONTROL_DISK_ADD] = "disk add",
+    [CONTROL_DISK_REPLACE] = "disk replace",
+    [CONTROL_DISK_REMOVE] = "disk remove",
+    [CONTROL_DISK_KEEP] = "disk keep",
 };
 
 const char *control_name(enum control_kind kind) {
@@ -131,6 +135,11 @@ static int control_call(struct world *w, struct control *c) {
         return run_config(w, c);
     case CONTROL_CHECK:
         return run_check(w, c);
+    case CONTROL_DISK_ADD:
+    case CONTROL_DISK_REPLACE:
+    case CONTROL_DISK_REMOVE:
+    case CONTROL_DISK_KEEP:
+        return moves_run(w, c);
     case CONTROL_KINDS:
         break;
     }
@@ -254,6 +263,12 @@ void control_poll(struct world *w) {
     case CONTROL_VOLUME_CREATE:
         judge_create(w, c);
         break;
+    case CONTROL_DISK_ADD:
+    case CONTROL_DISK_REPLACE:
+    case CONTROL_DISK_REMOVE:
+    case CONTROL_DISK_KEEP:
+        moves_judge(w, c);
+        break;
     default:
         judge_other(w, c);
         break;
@@ -298,6 +313,10 @@ void control_crashed(struct world *w) {
         [CONTROL_CONFIG_SET] = STAT_crash_config,
         [CONTROL_CONFIG_DELETE] = STAT_crash_config,
         [CONTROL_CHECK] = STAT_crash_close,
+        [CONTROL_DISK_ADD] = STAT_crash_disk_change,
+        [CONTROL_DISK_REPLACE] = STAT_crash_disk_change,
+        [CONTROL_DISK_REMOVE] = STAT_crash_disk_change,
+        [CONTROL_DISK_KEEP] = STAT_crash_disk_change,
     };
     world_count(w, stats[c->kind], 1);
     /* A call that had returned but was not yet looked at was acknowledged. */
@@ -446,7 +465,7 @@ static uint64_t draw_size(struct world *w, struct world_volume *v) {
 static enum profile draw_profile(struct world *w) {
     enum profile possible[PROFILE_COUNT];
     uint32_t count = 0;
-    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing);
+    uint32_t in_sync = w->disk_count - (uint32_t)__builtin_popcount(w->missing | w->idle);
     bool weak = w->ruin && rng_chance(&w->ruin_rng, 1, 2);
     for (int deep = w->deep && !weak; deep >= 0 && count == 0; deep--) {
         for (int p = 0; p < PROFILE_COUNT; p++) {

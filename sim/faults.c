@@ -2,13 +2,14 @@
 /* Breaking disks, exactly as much as the pool must bear.
  *
  * The budget. A disk is *bad* while anything about it cannot be relied on: the engine has given it
- * up (for good: nothing rebuilds yet), it is gone or hangs, a block of it is not what was written
- * last and has not been rewritten or healed, a fault is armed on it, or it has had one that may
- * have made the engine give it up and we have not yet seen whether it did (*suspect*). At most
- * `tolerance` disks are bad at once: what the strongest volume tolerates, and never less than one
- * where there are two disks, because the pool's own metadata has that many copies more. Faults on a
- * disk that is bad already cost nothing. A volume whose profile tolerates fewer is *harmed*, from
- * then on until it is deleted: it may answer errors, but never wrong data.
+ * up, and has not said since that it has rebuilt what was on it (*lost*), it is gone or hangs, a
+ * block of it is not what was written last and has not been rewritten or healed, a fault is armed
+ * on it, or it has had one that may have made the engine give it up and we have not yet seen
+ * whether it did (*suspect*). At most `tolerance` disks are bad at once: what the strongest volume
+ * tolerates, and never less than one where there are two disks, because the pool's own metadata has
+ * that many copies more. Faults on a disk that is bad already cost nothing. A volume whose profile
+ * tolerates fewer is *harmed*, from then on until it is deleted: it may answer errors, but never
+ * wrong data.
  *
  * So the engine must neither fail a request of a volume that is not harmed, nor give up a disk that
  * we have not touched. */
@@ -45,9 +46,12 @@ static bool is_armed(const struct sim_disk *disk) {
 }
 
 uint32_t faults_bad(struct world *w) {
-    uint32_t bad = w->missing | w->suspect;
+    uint32_t bad = w->lost | w->suspect;
     for (uint32_t i = 0; i < w->disk_count; i++) {
         const struct sim_disk *disk = w->disks[i];
+        if ((w->missing >> i & 1) != 0) {
+            continue; /* whatever it does now, nothing depends on it */
+        }
         if (sim_disk_is_gone(disk) || sim_disk_is_stalled(disk) || sim_disk_is_slow(disk) ||
             sim_disk_faulty_blocks(disk) > 0 || is_armed(disk)) {
             bad |= 1u << i;
@@ -67,7 +71,9 @@ static void harm(struct world *w, uint32_t bad) {
 }
 
 static bool within_budget(struct world *w, uint32_t bad) {
-    return (uint32_t)__builtin_popcount(bad) <= w->tolerance;
+    uint32_t left = w->disk_count - (uint32_t)__builtin_popcount((w->missing | w->idle) & ~w->lost);
+    left = MAX(left, 1u);
+    return (uint32_t)__builtin_popcount(bad) <= MIN(w->tolerance, left - 1);
 }
 
 /* A disk that may be broken (further), or -1. Bad ones are preferred half the time: several faults
@@ -78,8 +84,8 @@ static int victim_among(struct world *w, uint32_t disks) {
     for (uint32_t i = 0; i < w->disk_count; i++) {
         uint32_t at = (from + i) % w->disk_count;
         uint32_t then = bad | 1u << at;
-        if ((disks >> at & 1) != 0 && within_budget(w, then) && !sim_disk_is_gone(w->disks[at]) &&
-            may_be_lost(w, then)) {
+        if ((disks & ~(w->missing & ~w->lost)) >> at & 1 && within_budget(w, then) &&
+            !sim_disk_is_gone(w->disks[at]) && may_be_lost(w, then)) {
             return (int)at;
         }
     }
@@ -115,7 +121,7 @@ void faults_rot(struct world *w) {
     }
     struct sim_disk *disk = w->disks[index];
     uint64_t start = layout_chunk_start(&w->geometry) * BLOCK_BYTES, at = 0;
-    uint64_t end = sim_disk_size_bytes(disk) - (TAIL_BLOCKS + 16) * BLOCK_BYTES;
+    uint64_t end = start + (sim_disk_size_bytes(disk) - start) / 2;
     w->excused |= 1u << index;
     for (int i = 0; i < 200; i++) { /* of what is in chunks: labels and superblocks are no rows */
         if (sim_disk_find_written(disk, start + rng_below(&w->slow_rng, end - start), &at) &&
@@ -217,6 +223,7 @@ void faults_slow(struct world *w) {
 static void disk_recovers(struct world *w, uint32_t index) {
     struct sim_disk *disk = w->disks[index];
     if (sim_disk_is_gone(disk)) {
+        moves_returns(w, index);
         sim_disk_return(disk);
     } else if (sim_disk_is_stalled(disk)) {
         sim_disk_stall(disk, 0);
@@ -240,6 +247,18 @@ void faults_event(struct world *w) {
     if (index >= 0) {
         disk_breaks(w, (uint32_t)index);
     }
+}
+
+bool faults_lose(struct world *w, uint32_t index) {
+    if (!w->faults || victim_among(w, 1u << index) != (int)index) {
+        return false;
+    }
+    w->excused |= 1u << index;
+    w->suspect |= 1u << index;
+    w->suspect_until_ns[index] = env_now_ns(w->env) + CONSEQUENCE_NS;
+    sim_disk_vanish(w->disks[index], true);
+    harm(w, faults_bad(w));
+    return true;
 }
 
 uint32_t faults_absent(struct world *w) {
@@ -267,7 +286,7 @@ uint32_t faults_absent(struct world *w) {
     return absent;
 }
 
-void faults_end(struct world *w, bool heal) {
+void faults_end(struct world *w) {
     static const enum sim_fault kinds[] = {SIM_FAULT_LOST,        SIM_FAULT_MISDIRECTED,
                                            SIM_FAULT_LATE,        SIM_FAULT_READ_ERROR,
                                            SIM_FAULT_WRITE_ERROR, SIM_FAULT_FLUSH_ERROR};
@@ -278,38 +297,48 @@ void faults_end(struct world *w, bool heal) {
         sim_disk_return(w->disks[i]);
         sim_disk_stall(w->disks[i], 0);
         sim_disk_slow(w->disks[i], 1, 0);
-        if (heal) {
-            sim_disk_heal(w->disks[i]);
-        }
+        sim_disk_heal(w->disks[i]);
     }
 }
 
 /* ---- what the engine says ---- */
 
+static void judge_lost(struct world *w, uint32_t index, const struct engine_disk_status *d) {
+    uint32_t bit = 1u << index;
+    w->missing |= bit;
+    w->lost |= bit;
+    world_count(w, STAT_disks_expelled, 1);
+    world_count(w, STAT_losses_after_rebuild, w->missing != w->lost);
+    world_count(w, STAT_lost_when_full, workload_space_need_without(w, 0) > SPACE_LEFT);
+    env_sim_note(w->env, index, "disk %u given up: %s", index, d->why);
+    if (((w->excused | w->asked_to_leave) & bit) == 0) {
+        world_fail(w, "disk %u (member %u) was given up without a reason: %s", index, d->member,
+                   d->why);
+    }
+}
+
 static void judge_members(struct world *w) {
     for (uint32_t i = 0; i < w->status.disk_count; i++) {
         const struct engine_disk_status *d = &w->status.disks[i];
-        if (d->member >= w->disk_count) {
-            world_fail(w, "the status lists member %u of %u", d->member, w->disk_count);
-            return;
+        uint32_t index;
+        if (!moves_member(w, d, &index)) {
+            continue;
         }
-        uint32_t index = w->member_disk[d->member], bit = 1u << index;
+        uint32_t bit = 1u << index;
         bool was_missing = (w->missing & bit) != 0;
         if (d->state == MEMBER_MISSING && !was_missing) {
-            w->missing |= bit;
-            world_count(w, STAT_disks_expelled, 1);
-            world_count(w, STAT_lost_when_full, workload_space_need_without(w, 0) > SPACE_LEFT);
-            env_sim_note(w->env, index, "disk %u given up: %s", index, d->why);
-            if ((w->excused & bit) == 0) {
-                world_fail(w, "disk %u (member %u) was given up without a reason: %s", index,
-                           d->member, d->why);
-            }
+            judge_lost(w, index, d);
         } else if (d->state == MEMBER_IN_SYNC && was_missing) {
-            world_fail(w, "disk %u (member %u) is in sync again, and nothing rebuilt it", index,
-                       d->member);
-        } else if (d->state == MEMBER_IN_SYNC && env_now_ns(w->env) > w->suspect_until_ns[index]) {
+            moves_came(w, index, d);
+        } else if (d->state == MEMBER_IN_SYNC && env_now_ns(w->env) > w->suspect_until_ns[index] &&
+                   d->counters.late_bytes == 0) {
             w->suspect &= ~bit;
         }
+        moves_role(w, index, d);
+    }
+    if (w->status.rebuild.whole && w->lost != 0) {
+        env_sim_note(w->env, w->lost, "what was on disks %x is rebuilt", w->lost);
+        w->lost = 0;
     }
 }
 
@@ -339,9 +368,15 @@ static void count_progress(struct world *w) {
     world_count(w, STAT_reconstructions_two_lost, more.reconstructed_two - old->reconstructed_two);
     world_count(w, STAT_cleaner_moved_blocks,
                 more.cleaner_moved_blocks - old->cleaner_moved_blocks);
+    world_count(w, STAT_cleaner_ahead_blocks,
+                more.cleaner_ahead_blocks - old->cleaner_ahead_blocks);
     world_count(w, STAT_cleaner_freed_segments,
                 more.cleaner_freed_segments - old->cleaner_freed_segments);
     world_count(w, STAT_degraded_segments, more.degraded_segments - old->degraded_segments);
+    world_count(w, STAT_columns_rebuilt, more.columns_rebuilt - old->columns_rebuilt);
+    world_count(w, STAT_segments_restriped, more.segments_restriped - old->segments_restriped);
+    world_count(w, STAT_columns_evacuated, more.columns_evacuated - old->columns_evacuated);
+    world_count(w, STAT_rebuilds_finished, more.rebuilds_finished - old->rebuilds_finished);
     world_count(w, STAT_trees_of_height_3, more.tree_height >= 3);
     world_count(w, STAT_trees_of_2_levels, more.tree_levels >= 2);
     world_count(w, STAT_volumes_damaged, more.volumes_damaged > 0);
@@ -384,6 +419,7 @@ void faults_poll(struct world *w) {
     mem_scope_enter(outer);
     count_progress(w);
     judge_members(w);
+    moves_poll(w);
     harm(w, faults_bad(w));
     ruin_judge(w);
 }

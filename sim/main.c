@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/sabotage.h"
+#include "protocol.h"
 #include "world.h"
 
 enum { JOBS_MAX = 256, WATCHDOG_S = 120, EXIT_FAILED = 1, EXIT_MISSED = 2, EXIT_USAGE = 3 };
@@ -25,7 +26,7 @@ enum { JOBS_MAX = 256, WATCHDOG_S = 120, EXIT_FAILED = 1, EXIT_MISSED = 2, EXIT_
 struct options {
     uint64_t first, last; /* seeds */
     bool one;             /* --seed */
-    bool trace, cramped, slow, stats, require, stop;
+    bool trace, cramped, slow, protocol, stats, require, stop;
     uint64_t ops;
     uint32_t jobs, watchdog_s;
 };
@@ -36,6 +37,7 @@ struct worker {
     _Atomic uint64_t seed;
     _Atomic bool busy;
     struct sim_stats stats;
+    struct protocol_stats protocol;
 };
 
 struct shared { /* between the processes */
@@ -53,7 +55,7 @@ static const struct {
 #undef X
 };
 
-static int sabotage_choose(const char *name) {
+static int sabotage_choose(const char *name, struct options *options) {
     if (strcmp(name, "list") == 0) {
         for (uint32_t i = 0; i < ARRAY_COUNT(sabotages); i++) {
             printf("%-20s %s\n", sabotages[i].name, sabotages[i].what);
@@ -64,11 +66,13 @@ static int sabotage_choose(const char *name) {
     for (uint32_t i = 0; i < ARRAY_COUNT(sabotages); i++) {
         if (strcmp(name, sabotages[i].name) == 0) {
             sabotage_on = (enum sabotage)(i + 1);
+            options->protocol |= strncmp(name, "iscsi_", 6) == 0;
             return 0;
         }
     }
     (void)fprintf(stderr, "holdfast-sim: there is no sabotage \"%s\"; see --sabotage list\n", name);
 #else
+    (void)options;
     (void)fprintf(stderr,
                   "holdfast-sim: sabotage \"%s\" is not compiled into this build; configure one "
                   "with -Dsabotage=true\n",
@@ -79,6 +83,37 @@ static int sabotage_choose(const char *name) {
 
 /* ---- one seed ---- */
 
+/* Of either kind of world: both are told about in the same words. */
+static void seed_run(const struct options *options, uint64_t seed, struct world_result *ret_result,
+                     struct protocol_stats *ret_protocol) {
+    if (!options->protocol) {
+        world_run(&(struct world_options){.seed = seed,
+                                          .ops = options->ops,
+                                          .trace = options->trace,
+                                          .cramped = options->cramped,
+                                          .slow = options->slow},
+                  ret_result);
+        return;
+    }
+    static struct protocol_result result;
+    protocol_run(&(struct protocol_options){.seed = seed, .trace = options->trace}, &result);
+    *ret_result = (struct world_result){.failed = result.failed,
+                                        .virtual_ns = result.virtual_ns,
+                                        .ops = result.ops,
+                                        .trace_hash = result.trace_hash};
+    memcpy(ret_result->why, result.why, sizeof(result.why));
+    *ret_protocol = result.stats;
+}
+
+static void stats_tell(const struct options *options, const struct sim_stats *stats,
+                       const struct protocol_stats *protocol) {
+    if (options->stats && options->protocol) {
+        protocol_stats_print(protocol);
+    } else if (options->stats) {
+        stats_print(stats);
+    }
+}
+
 static void result_print(uint64_t seed, const struct world_result *result) {
     printf("seed %" PRIu64 ": %s (at %.6f s, op %" PRIu64 ")\n", seed, result->why,
            (double)result->virtual_ns / 1e9, result->ops);
@@ -86,21 +121,15 @@ static void result_print(uint64_t seed, const struct world_result *result) {
 }
 
 static int run_one(const struct options *options) {
-    struct world_result result;
-    struct world_options world = {.seed = options->first,
-                                  .ops = options->ops,
-                                  .trace = options->trace,
-                                  .cramped = options->cramped,
-                                  .slow = options->slow};
-    world_run(&world, &result);
+    static struct world_result result;
+    static struct protocol_stats protocol;
+    seed_run(options, options->first, &result, &protocol);
     if (result.failed) {
         result_print(options->first, &result);
     }
     printf("seed %" PRIu64 ": %" PRIu64 " ops, %.6f s of virtual time, trace %016" PRIx64 "\n",
            options->first, result.ops, (double)result.virtual_ns / 1e9, result.trace_hash);
-    if (options->stats) {
-        stats_print(&result.stats);
-    }
+    stats_tell(options, &result.stats, &protocol);
     printf("%d passed, %d failed\n", !result.failed, result.failed);
     return result.failed ? EXIT_FAILED : 0;
 }
@@ -124,14 +153,12 @@ static _Noreturn void worker_main(struct shared *shared, struct worker *worker,
         atomic_store(&worker->seed, seed);
         atomic_store(&worker->busy, true);
         (void)alarm(options->watchdog_s);
-        struct world_result result;
-        world_run(&(struct world_options){.seed = seed,
-                                          .ops = options->ops,
-                                          .cramped = options->cramped,
-                                          .slow = options->slow},
-                  &result);
+        static struct world_result result;
+        static struct protocol_stats protocol;
+        seed_run(options, seed, &result, &protocol);
         (void)alarm(0);
         stats_add(&worker->stats, &result.stats);
+        protocol_stats_add(&worker->protocol, &protocol);
         /* A sanitizer that only prints must fail the seed as well. */
         if (!result.failed && errors_length(worker) > 0) {
             _exit(EXIT_FAILED);
@@ -223,13 +250,14 @@ static int run_many(const struct options *options) {
         }
     }
     static struct sim_stats total;
+    static struct protocol_stats protocol;
     for (uint32_t i = 0; i < options->jobs; i++) {
         stats_add(&total, &shared->workers[i].stats);
+        protocol_stats_add(&protocol, &shared->workers[i].protocol);
     }
-    if (options->stats) {
-        stats_print(&total);
-    }
-    bool complete = !options->require || stats_require(&total);
+    stats_tell(options, &total, &protocol);
+    bool complete = !options->require ||
+                    (options->protocol ? protocol_stats_require(&protocol) : stats_require(&total));
     uint64_t failed = atomic_load(&shared->failed);
     printf("%" PRIu64 " passed, %" PRIu64 " failed\n", (uint64_t)atomic_load(&shared->passed),
            failed);
@@ -242,6 +270,7 @@ static const char usage[] =
     "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--cramped | --slow] [--stop]\n"
     "                    [--stats [--require]]\n"
     "       holdfast-sim --seed N [--trace] [--ops N] [--cramped | --slow] [--stats]\n"
+    "       holdfast-sim --protocol --seeds A..B|--seed N …\n"
     "       holdfast-sim --sabotage NAME|list …\n"
     "\n"
     "  --seeds A..B     run these seeds; one line for each that fails\n"
@@ -251,6 +280,7 @@ static const char usage[] =
     "  --cramped        worlds of small rows that are full most of the time (one in ten "
     "otherwise)\n"
     "  --slow           worlds in which only disks become slow (one in twelve otherwise)\n"
+    "  --protocol       worlds of initiators that speak to the iSCSI target, instead of engines\n"
     "  --stop           start no more seeds when one has failed\n"
     "  --jobs N         workers (all cores if not given)\n"
     "  --timeout S      seconds on the clock that a world may take (120)\n"
@@ -278,6 +308,7 @@ enum {
     OPT_OPS,
     OPT_CRAMPED,
     OPT_SLOW,
+    OPT_PROTOCOL,
     OPT_STOP,
     OPT_JOBS,
     OPT_TIMEOUT,
@@ -294,6 +325,7 @@ static const struct option long_options[] = {
     {"ops", required_argument, NULL, OPT_OPS},
     {"cramped", no_argument, NULL, OPT_CRAMPED},
     {"slow", no_argument, NULL, OPT_SLOW},
+    {"protocol", no_argument, NULL, OPT_PROTOCOL},
     {"stop", no_argument, NULL, OPT_STOP},
     {"jobs", required_argument, NULL, OPT_JOBS},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
@@ -329,6 +361,9 @@ static int option_take(int option, struct options *options) {
     case OPT_SLOW:
         options->slow = true;
         break;
+    case OPT_PROTOCOL:
+        options->protocol = true;
+        break;
     case OPT_STOP:
         options->stop = true;
         break;
@@ -347,7 +382,7 @@ static int option_take(int option, struct options *options) {
         options->require = true;
         break;
     case OPT_SABOTAGE:
-        return sabotage_choose(optarg);
+        return sabotage_choose(optarg, options);
     case OPT_HELP:
         printf("%s", usage);
         exit(0);

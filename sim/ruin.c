@@ -68,6 +68,7 @@ void ruin_done(struct world *w) {
 }
 
 void ruin_event(struct world *w) {
+    faults_poll(w); /* who is who */
     struct engine_place places[ENGINE_PLACES_MAX];
     if (rng_chance(&w->ruin_rng, 1, 3)) {
         come_back(w);

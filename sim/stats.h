@@ -60,6 +60,20 @@
     X(out_of_space_left, 1, "writes that found space again after a deletion or unmap")             \
     X(lost_when_full, 1, "disks expelled from pools that had no space to do without")              \
     X(degraded_segments, 0, "segments written degraded, for want of room elsewhere")               \
+    X(crash_disk_change, 1, "power cuts while a disk was added, removed, replaced or kept")        \
+    X(disks_added, 1, "disks added")                                                               \
+    X(removals_begun, 1, "disks that began to leave")                                              \
+    X(disks_removed, 1, "disks that were empty and left")                                          \
+    X(disks_replaced, 1, "disks replaced")                                                         \
+    X(disks_kept, 1, "removals ended before they were over")                                       \
+    X(disks_returned, 1, "missing disks taken back")                                               \
+    X(disks_set_back, 1, "… and old copies of such disks, which must not be")                      \
+    X(spares_used, 1, "spares that took the place of a lost disk")                                 \
+    X(columns_evacuated, 1, "columns of segments copied from leaving disks")                       \
+    X(columns_rebuilt, 1, "columns of segments rebuilt on other disks")                            \
+    X(segments_restriped, 1, "segments written again on the disks that are left")                  \
+    X(rebuilds_finished, 1, "times that a pool was whole again")                                   \
+    X(losses_after_rebuild, 1, "disks expelled after what others had held was rebuilt")            \
     X(reconstructions, 1, "blocks reconstructed")                                                  \
     X(reconstructions_one_lost, 1, "… in rows with one column lost")                               \
     X(reconstructions_two_lost, 1, "… in rows with two columns lost")                              \
@@ -71,6 +85,7 @@
     X(degraded_writes, 1, "writes answered with a disk bad")                                       \
     X(disks_expelled, 1, "disks expelled")                                                         \
     X(cleaner_moved_blocks, 1, "blocks moved by the cleaner")                                      \
+    X(cleaner_ahead_blocks, 1, "… ahead of need, while nobody asked for anything")                 \
     X(cleaner_freed_segments, 1, "segments freed by the cleaner")                                  \
     X(errors_beyond_redundancy, 1, "errors answered where the faults exceeded the profile")        \
     X(nodes_destroyed, 1, "nodes of a volume's tree destroyed beyond redundancy")                  \

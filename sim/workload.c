@@ -121,8 +121,10 @@ static double space_need_of(struct world *w, uint32_t lost) {
 /* A disk that is bad may or may not have been shut out yet. Either can need more: the fewer disks,
  * the less room, but also the narrower the segments. */
 double workload_space_need_without(struct world *w, uint32_t disks) {
-    double shut_out = space_need_of(w, faults_bad(w) | disks);
-    return MAX(space_need_of(w, w->missing | disks), shut_out);
+    uint32_t out = w->missing | w->idle | disks;
+    double shut_out = space_need_of(w, faults_bad(w) | out);
+    double need = MAX(space_need_of(w, out), shut_out);
+    return w->fresh == 0 ? need : MAX(need, space_need_of(w, faults_bad(w) | out | w->fresh));
 }
 
 double workload_space_need(struct world *w) {
@@ -142,7 +144,7 @@ double workload_space_need(struct world *w) {
 
 static bool space_may_be_out(struct world *w, const struct world_volume *v) {
     if (v->thick) {
-        return (w->missing | v->created_bad) != 0;
+        return (w->missing | w->idle | v->created_bad) != 0;
     }
     return workload_space_need(w) > SPACE_FULL;
 }
@@ -699,6 +701,9 @@ static void phase_events(struct world *w, const struct phase *p) {
     }
     if (w->faults && rng_chance(&w->slow_rng, 1, 500)) {
         faults_slow(w);
+    }
+    if (w->moving && rng_chance(&w->move_rng, 1, 150)) {
+        moves_image(w);
     }
     if (w->ruin && rng_chance(&w->ruin_rng, 1, 250)) {
         ruin_event(w);

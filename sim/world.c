@@ -63,7 +63,13 @@ static void draw_limits(struct world *w) {
         .checkpoint_ms = (uint32_t)rng_between(rng, 1, 30) * 1000,
         .requests = (uint32_t)rng_between(rng, 2, 40),
         .disk_deadline_ns = rng_between(rng, 4, 6) * NS_PER_S,
+        .idle_ms = rng_chance(rng, 1, 2) ? (uint32_t)rng_between(rng, 1, 50) : 500,
     };
+    /* Drawn apart, so that other worlds are what they were. */
+    struct rng apart;
+    rng_init(&apart, w->options.seed ^ 0x72656275696c64u);
+    w->limits.rebuild_grace_ms = (uint32_t)rng_between(&apart, 1, 40) * 1000;
+    w->limits.rebuild_share_pct = (uint32_t)rng_between(&apart, 10, 100);
 }
 
 static void draw_disks(struct world *w) {
@@ -169,6 +175,7 @@ static void world_draw(struct world *w) {
     workload_init(w);
     ruin_init(w);
     w->ruin = w->ruin && !w->slow;
+    moves_init(w);
 }
 
 /* ---- running ---- */
@@ -502,6 +509,12 @@ static void world_interlude(struct world *w) {
     if (rng_chance(&w->slow_rng, 1, 6)) {
         world_scrub(w);
     }
+    if (w->moving && rng_chance(&w->move_rng, 1, 3)) {
+        if (!control_wait(w)) {
+            return;
+        }
+        moves_event(w);
+    }
     switch (rng_below(&w->rng, 8)) {
     case 0:
         if (world_drain(w)) {
@@ -558,7 +571,7 @@ static bool scrub_has_ended(void *ctx) {
     return st.complete && !st.running;
 }
 
-/* What disks hold wrongly stays so: a scrub must find it, and leave nothing for a check to find. */
+/* A disk holds wrong content: a scrub must find it, and leave nothing for a check to find. */
 static void world_prove_scrub(struct world *w) {
     for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
         if (w->volumes[i].state != VOL_NONE && w->volumes[i].harmed) {
@@ -604,10 +617,10 @@ static void world_prove_scrub(struct world *w) {
 /* Everything is well again, everything is read, the pool is checked at rest, and read once more. */
 static void world_end(struct world *w) {
     env_sim_arm_cut(w->env, 0);
-    faults_end(w, false);
+    faults_end(w);
     w->faults = false;
     world_prove_scrub(w);
-    faults_end(w, true);
+    faults_end(w);
     for (int round = 0; round < 2 && world_goes_on(w); round++) {
         if (w->engine == NULL && !world_import(w)) {
             /* world_import() cuts now and then, but not for ever */
@@ -635,6 +648,7 @@ static void world_free(struct world *w) {
     oracle_done(&w->oracle);
     workload_done(w);
     ruin_done(w);
+    moves_done(w);
     env_sim_power_cut(w->env);
     mem_scope_drop(&w->scope);
     env_sim_free(w->env);

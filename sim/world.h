@@ -124,6 +124,10 @@ enum control_kind {
     CONTROL_CONFIG_SET,
     CONTROL_CONFIG_DELETE,
     CONTROL_CHECK,
+    CONTROL_DISK_ADD,
+    CONTROL_DISK_REPLACE,
+    CONTROL_DISK_REMOVE,
+    CONTROL_DISK_KEEP,
     CONTROL_KINDS
 };
 
@@ -138,7 +142,9 @@ struct control {
     struct world_volume *volume;
     uint32_t record, version;
     uint64_t size_bytes;
-    bool exported;
+    bool exported, spare;
+    uint32_t disk, member;
+    char path[64];
     const char *paths[WORLD_DISKS_MAX + 1];
     uint32_t path_count;
     struct engine *engine; /* result of an import */
@@ -178,7 +184,18 @@ struct world {
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */
     struct world_counted counted; /* of it, what has gone into the statistics */
-    uint32_t member_disk[WORLD_DISKS_MAX];
+    uint32_t member_disk[POOL_DISKS_MAX];
+    struct uuid member_uuid[POOL_DISKS_MAX];
+
+    /* disks that come and go: see moves.c */
+    struct rng move_rng; /* of its own, so that other worlds are what they were */
+    bool moving;
+    uint32_t extras;                                                 /* disks made later */
+    uint32_t outside, idle, spares, fresh, asked_to_leave, set_back; /* masks */
+    uint8_t *image; /* an old copy of a disk; NULL: none */
+    uint32_t image_disk;
+    uint64_t image_mount, image_checkpoint;
+    bool image_is_old;
 
     /* faults */
     bool ruin;           /* some volumes lose nodes of their trees beyond redundancy: see ruin.c */
@@ -192,7 +209,8 @@ struct world {
     uint32_t ruin_block_count;
     struct rng slow_rng; /* of disks that become slow: of its own, too */
     bool faults;
-    uint32_t missing;         /* mask: the engine has given these up, for good */
+    uint32_t missing; /* mask: the engine has given these up */
+    uint32_t lost;    /* mask: it has not rebuilt yet what was on them: their loss is still felt */
     uint32_t missing_durable; /* mask: those it had given up when it was last imported */
     uint32_t excused;         /* mask: we gave it a reason to */
     uint32_t suspect;         /* mask: it may have given these up, we have not looked yet */
@@ -266,6 +284,18 @@ bool slow_seed(uint64_t seed);
 void slow_draw(struct world *w); /* the disks */
 void slow_run(struct world *w);
 void slow_judge(struct world *w, const struct world_volume *v, uint64_t started_ns, int status);
+/* moves.c */
+void moves_init(struct world *w);
+void moves_done(struct world *w);
+void moves_poll(struct world *w);
+void moves_image(struct world *w); /* an old copy of a disk takes its place, in steps */
+void moves_returns(struct world *w, uint32_t index); /* before sim_disk_return() */
+void moves_event(struct world *w);                   /* draws one and starts it */
+int moves_run(struct world *w, struct control *c);   /* on the fiber */
+void moves_judge(struct world *w, struct control *c);
+bool moves_member(struct world *w, const struct engine_disk_status *d, uint32_t *ret_index);
+void moves_came(struct world *w, uint32_t index, const struct engine_disk_status *d);
+void moves_role(struct world *w, uint32_t index, const struct engine_disk_status *d);
 
 /* ruin.c */
 void ruin_init(struct world *w);
@@ -275,12 +305,12 @@ void ruin_judge(struct world *w); /* who is damaged must be harmed */
 void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume is gone */
 
 /* faults.c */
-uint32_t faults_bad(struct world *w);        /* mask of the disks that do not count now */
-void faults_event(struct world *w);          /* draws one and does it, within the budget */
-void faults_rot(struct world *w);            /* a disk holds wrong content, if none is bad */
-void faults_slow(struct world *w);           /* a disk becomes slow, or as fast as it should be */
-void faults_end(struct world *w, bool heal); /* everything that can be well again is; `heal`: also
-                                                what disks hold wrongly */
+uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */
+void faults_event(struct world *w);   /* draws one and does it, within the budget */
+void faults_rot(struct world *w);     /* a disk holds wrong content, if none is bad */
+void faults_slow(struct world *w);    /* a disk becomes slow, or as fast as it should be */
+void faults_end(struct world *w);     /* everything that can be well again is */
+bool faults_lose(struct world *w, uint32_t index); /* it vanishes, if the budget allows that */
 void faults_poll(struct world *w);  /* looks at the engine's status; counts; judges expulsions */
 void faults_count(struct world *w); /* at the end: what the disks have been through */
 uint32_t faults_absent(struct world *w); /* mask of disks to leave out at this import */

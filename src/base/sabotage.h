@@ -6,7 +6,9 @@
 
 #include <stdbool.h>
 
-/*        name                     what it breaks */
+/* Those that begin with iscsi_ are for the protocol model (holdfast-sim --protocol).
+ *
+ *        name                     what it breaks */
 #define HF_SABOTAGES(X)                                                                            \
     X(flush_omitted, "a checkpoint does not flush the disks before its superblock")                \
     X(ref_before_row, "a REF is logged before its row is durable")                                 \
@@ -24,12 +26,20 @@
     X(ring_overrun, "the log does not look where its oldest needed row is")                        \
     X(cleaner_drops_block, "the cleaner leaves out the last live block of a run")                  \
     X(fault_half_done, "a merge that a lost node ends clears the live bits it had come to")        \
+    X(rebuild_unverified, "a column is rebuilt from peers that were not verified")                 \
+    X(stale_returned, "a disk that was set back is taken back")                                    \
+    X(old_chunk_early, "the chunk a column has left is given back before the commit")              \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
     X(detour_unverified, "what was computed because a disk is slow is not verified")               \
     X(peers_ignored, "a disk is slow by its own account, whatever its peers take")                 \
     X(scrub_skips_parity, "the scrub does not look at parity")                                     \
-    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")
+    X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \
+    X(iscsi_window_stuck, "a command that was aborted keeps its place in the window")              \
+    X(iscsi_answer_after_reset, "data of a command are sent behind the answer to its abort")       \
+    X(iscsi_data_order_unchecked, "the numbers of Data-Out PDUs are not looked at")                \
+    X(iscsi_dropped_overtaken, "a write does not wait for an aborted one that it overlaps")        \
+    X(iscsi_secret_unchecked, "whatever an initiator answers to its challenge is right")
 
 #ifdef HOLDFAST_SABOTAGE
 enum sabotage {

@@ -143,6 +143,21 @@ static int check_operands(const struct args *args, struct errmsg *reterr) {
     return OK;
 }
 
+static int take_operand(struct args *args, int *operands, const char *word, struct errmsg *reterr) {
+    const char *const *wanted = args->verb->operands;
+    bool more = *operands < ARGS_OPERANDS_MAX && wanted[*operands] != NULL;
+    bool rest = *operands > 0 && strstr(wanted[*operands - 1], "…") != NULL;
+    if (rest && args->rest_count < ARGS_VALUES_MAX) {
+        args->rest[args->rest_count++] = word;
+        return OK;
+    }
+    if (rest || !more) {
+        return errmsg_set(reterr, ERR_INVALID, "\"%.100s\" is one argument too many", word);
+    }
+    args->operands[(*operands)++] = word;
+    return OK;
+}
+
 int args_parse(int argc, char *const *argv, struct args *ret_args, struct errmsg *reterr) {
     struct args *args = ret_args;
     int at = 0, operands = 0;
@@ -162,11 +177,8 @@ int args_parse(int argc, char *const *argv, struct args *ret_args, struct errmsg
             error = parse_option(args, argc - at, argv + at, &words, reterr);
         } else if (!only_operands && argv[at][0] == '-') {
             error = errmsg_set(reterr, ERR_INVALID, "the option %.40s is not known here", argv[at]);
-        } else if (operands == ARGS_OPERANDS_MAX || args->verb->operands[operands] == NULL) {
-            error =
-                errmsg_set(reterr, ERR_INVALID, "\"%.100s\" is one argument too many", argv[at]);
         } else {
-            args->operands[operands++] = argv[at];
+            error = take_operand(args, &operands, argv[at], reterr);
         }
         if (error != OK) {
             return error;

@@ -34,7 +34,9 @@ static void print_disks(const json_t *disks) {
         const json_t *errors = json_object_get(disk, "errors");
         bool absent = json_is_false(json_object_get(disk, "present"));
         table_json_text(table, disk, "path");
-        table_text(table, absent ? "absent" : text_of(disk, "state"));
+        const char *role = text_of(disk, "role");
+        bool plain = absent || strcmp(role, "normal") == 0 || role[0] == '\0';
+        table_text(table, absent ? "absent" : plain ? text_of(disk, "state") : role);
         table_json_size(table, disk, "size_bytes");
         table_json_size(table, disk, "used_bytes");
         table_number(table, uint_of(errors, "read") + uint_of(errors, "timeout"));
@@ -107,6 +109,27 @@ static void print_scrub(const json_t *scrub) {
     print_ranges("LOST", json_object_get(scrub, "lost"));
 }
 
+/* How far it is, and what it waits for. */
+static void print_rebuild(const json_t *rebuild) {
+    uint64_t left = uint_of(rebuild, "left_bytes"), rate = uint_of(rebuild, "bytes_per_second");
+    uint64_t seconds = uint_of(rebuild, "seconds_left"), grace = uint_of(rebuild, "grace_seconds");
+    char size[24], done[24], speed[24];
+    if (left == 0) {
+        return;
+    }
+    size_format(left, size, sizeof(size));
+    size_format(uint_of(rebuild, "done_bytes"), done, sizeof(done));
+    size_format(rate, speed, sizeof(speed));
+    (void)printf("  %-9s %s left, %s done", "rebuild", size, done);
+    if (json_is_true(json_object_get(rebuild, "waiting")) && grace > 0) {
+        (void)printf("; begins in %u min, if the disk does not come back",
+                     (unsigned)(grace / 60 + 1));
+    } else if (rate > 0) {
+        (void)printf(", %s/s, about %u min", speed, (unsigned)(seconds / 60 + 1));
+    }
+    (void)puts("");
+}
+
 static void print_status(const json_t *pool) {
     const char *advice = text_of(pool, "advice");
     (void)printf("%s: %s%s%s\n", text_of(pool, "name"), text_of(pool, "health"),
@@ -122,6 +145,7 @@ static void print_status(const json_t *pool) {
     print_size_line("free", uint_of(pool, "free_bytes"));
     unsigned volumes = (unsigned)uint_of(pool, "volume_count");
     unsigned luns = (unsigned)uint_of(pool, "lun_count");
+    print_rebuild(json_object_get(pool, "rebuild"));
     (void)printf("  %-9s %u volume%s, %u LUN%s\n\n", "holds", volumes, volumes == 1 ? "" : "s",
                  luns, luns == 1 ? "" : "s");
     print_disks(json_object_get(pool, "disks"));

@@ -13,6 +13,8 @@ verb_fn cmd_volume_create, cmd_volume_list, cmd_volume_resize, cmd_volume_delete
 verb_fn cmd_lun_create, cmd_lun_list, cmd_lun_delete, cmd_lun_map, cmd_lun_unmap, cmd_lun_sessions;
 verb_fn cmd_chap_set, cmd_chap_list, cmd_chap_delete;
 verb_fn cmd_config_export, cmd_config_import;
-verb_fn cmd_disk_list;
+verb_fn cmd_disk_list, cmd_disk_add, cmd_disk_spare, cmd_disk_replace, cmd_disk_remove,
+    cmd_disk_return, cmd_disk_locate;
+verb_fn cmd_bench, cmd_bench_job;
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-enum { ARGS_VALUES_MAX = 64, ARGS_OPERANDS_MAX = 2, VERB_OPTIONS_MAX = 12 };
+enum { ARGS_VALUES_MAX = 64, ARGS_OPERANDS_MAX = 2, VERB_OPTIONS_MAX = 20 };
 
 enum option_kind {
     OPTION_FLAG,   /* --thick */
@@ -67,6 +67,24 @@ enum option_id {
     OPT_DRY_RUN,
     OPT_STOP,
     OPT_EVERY,
+    OPT_CANCEL,
+    OPT_OFF,
+    OPT_QUEUE_DEPTH,
+    OPT_SECONDS,
+    OPT_RAMP,
+    OPT_RUNS,
+    OPT_SPAN,
+    OPT_STREAMS,
+    OPT_JOBS,
+    OPT_PATH,
+    OPT_READ_AHEAD,
+    OPT_INITIATOR_NAME,
+    OPT_QUICK,
+    OPT_READ_ONLY,
+    OPT_PREPARED,
+    OPT_DESTROY_DATA,
+    OPT_RESULTS,
+    OPT_CSV,
     OPT_COUNT
 };
 
@@ -85,7 +103,8 @@ typedef int verb_fn(const struct args *args, struct errmsg *reterr);
 struct verb {
     const char *noun; /* "pool"; NULL: a verb of one word */
     const char *name;
-    const char *operands[ARGS_OPERANDS_MAX]; /* "NAME", "[NAME]", "POOL/VOLUME" */
+    /* "NAME", "[NAME]", "POOL/VOLUME"; "TARGET…" takes all that follow. */
+    const char *operands[ARGS_OPERANDS_MAX];
     const char *summary;
     const char *detail;   /* more, for --help; NULL */
     const char *complete; /* of the first operand: "pools", "volumes", "luns"; NULL */
@@ -97,6 +116,8 @@ struct verb {
 struct args {
     const struct verb *verb;
     const char *operands[ARGS_OPERANDS_MAX]; /* NULL: not given */
+    uint32_t rest_count; /* of an operand that takes all: those after the first */
+    const char *rest[ARGS_VALUES_MAX];
     bool given[OPT_COUNT];
     const char *text[OPT_COUNT];
     uint64_t number[OPT_COUNT]; /* of sizes and numbers */

@@ -36,6 +36,9 @@ static int api_disks(struct serve *serve, const struct api_request *request, jso
         uint32_t disks = view.snapshot == NULL ? 0 : view.snapshot->status.disk_count;
         for (uint32_t i = 0; i < disks && i < POOL_DISKS_MAX; i++) {
             const struct engine_disk_status *status = &view.snapshot->status.disks[i];
+            if (status->state == MEMBER_NONE) {
+                continue;
+            }
             (void)json_array_append_new(
                 used, json_pack("{s:o, s:s, s:I, s:s}", "path", answer_text(status->path), "pool",
                                 view.name, "size_bytes", (json_int_t)status->size_bytes, "state",
@@ -156,6 +159,11 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_POOL_IMPORT] = api_pool_import,
     [ROUTE_POOL_EXPORT] = api_pool_export,
     [ROUTE_POOL_SCRUB] = api_pool_scrub,
+    [ROUTE_DISK_ADD] = api_disk_add,
+    [ROUTE_DISK_REPLACE] = api_disk_replace,
+    [ROUTE_DISK_REMOVE] = api_disk_remove,
+    [ROUTE_DISK_KEEP] = api_disk_keep,
+    [ROUTE_DISK_RETURN] = api_disk_return,
     [ROUTE_VOLUMES] = api_volumes,
     [ROUTE_VOLUME_CREATE] = api_volume_create,
     [ROUTE_VOLUME] = api_volume,

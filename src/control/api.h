@@ -21,6 +21,10 @@ api_fn api_pools, api_pool_create, api_pool_status, api_pool_destroy, api_pool_i
 json_t *api_pool_json(const struct served_view *view);
 const char *api_pool_health(const struct served_view *view, char *ret_advice, size_t advice_bytes);
 
+/* api_disk.c */
+api_fn api_disk_add, api_disk_replace, api_disk_remove, api_disk_keep, api_disk_return;
+const char *api_disk_role(const struct engine_disk_status *disk);
+
 /* api_volume.c */
 api_fn api_volumes, api_volume, api_volume_create, api_volume_resize, api_volume_delete;
 

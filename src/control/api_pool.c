@@ -107,6 +107,7 @@ static json_t *disk_json(const struct engine_disk_status *disk, const char *prob
     set_text(object, "uuid", uuid);
     set_text(object, "path", disk->path);
     set_text(object, "state", api_disk_state(disk));
+    set_text(object, "role", api_disk_role(disk));
     (void)json_object_set_new(object, "present", json_boolean(disk->present));
     set_text(object, "problem",
              probe[0] != '\0'     ? probe
@@ -131,6 +132,19 @@ static json_t *disk_json(const struct engine_disk_status *disk, const char *prob
     if (smart != NULL) {
         (void)json_object_set_new(object, "smart", smart);
     }
+    return object;
+}
+
+static json_t *rebuild_json(const struct engine_rebuild_status *r) {
+    json_t *object = json_object();
+    (void)json_object_set_new(object, "whole", json_boolean(r->whole));
+    (void)json_object_set_new(object, "waiting", json_boolean(r->waiting));
+    set_uint(object, "exposed_segments", r->exposed_segments);
+    set_uint(object, "left_bytes", r->left_bytes);
+    set_uint(object, "done_bytes", r->done_bytes);
+    set_uint(object, "bytes_per_second", r->bytes_per_s);
+    set_uint(object, "seconds_left", r->left_s);
+    set_uint(object, "grace_seconds", r->grace_s);
     return object;
 }
 
@@ -171,6 +185,7 @@ static void set_counters(json_t *object, const struct engine_status *s) {
         {"written_log_bytes", s->bytes_written_log},
         {"written_row_bytes", s->bytes_written_rows},
         {"written_meta_bytes", s->bytes_written_meta},
+        {"written_rebuild_bytes", s->bytes_written_rebuild},
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
         set_uint(object, counters[i].key, counters[i].value);
@@ -245,7 +260,11 @@ static json_t *summary_json(const struct served_view *view) {
         set_uint(object, "usable_bytes", status->usable_bytes);
         set_uint(object, "used_bytes", status->used_bytes);
         set_uint(object, "free_bytes", status->free_bytes);
-        set_uint(object, "disk_count", status->disk_count);
+        uint32_t disks = 0;
+        for (uint32_t i = 0; i < status->disk_count && i < POOL_DISKS_MAX; i++) {
+            disks += status->disks[i].state != MEMBER_NONE;
+        }
+        set_uint(object, "disk_count", disks);
         set_uint(object, "volume_count", view->snapshot->volume_count);
         set_uint(object, "lun_count", view->snapshot->lun_count);
     }
@@ -265,10 +284,14 @@ json_t *api_pool_json(const struct served_view *view) {
     set_counters(object, status);
     json_t *disks = json_array();
     for (uint32_t i = 0; i < status->disk_count && i < POOL_DISKS_MAX; i++) {
-        (void)json_array_append_new(disks, disk_json(&status->disks[i], view->snapshot->probe[i]));
+        if (status->disks[i].state != MEMBER_NONE) {
+            (void)json_array_append_new(disks,
+                                        disk_json(&status->disks[i], view->snapshot->probe[i]));
+        }
     }
     (void)json_object_set_new(object, "disks", disks);
     (void)json_object_set_new(object, "scrub", api_scrub_json(view->snapshot));
+    (void)json_object_set_new(object, "rebuild", rebuild_json(&status->rebuild));
     return object;
 }
 
@@ -324,7 +347,9 @@ static int import(struct serve *serve, const char *name, const json_t *body, con
         .force_data_loss = schema_bool(body, "force_data_loss"),
         .limits = {.read_cache_bytes = config->read_cache_bytes,
                    .node_cache_bytes = config->node_cache_bytes,
-                   .dirty_bytes = config->dirty_bytes},
+                   .dirty_bytes = config->dirty_bytes,
+                   .rebuild_grace_ms = (uint32_t)config->rebuild_grace_s * 1000,
+                   .rebuild_share_pct = (uint32_t)config->rebuild_share_pct},
     };
     struct served *served = NULL;
     int error = serve_import(serve, name, &options, &served, reterr);

@@ -14,8 +14,18 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "control/schema.h"
+#include "iscsi/limits.h"
 
-enum key_type { KEY_PATH, KEY_SIZE, KEY_PATH_LIST, KEY_NAME_LIST, KEY_ADDRESS_LIST };
+enum key_type {
+    KEY_PATH,
+    KEY_SIZE,
+    KEY_SECONDS,
+    KEY_PERCENT,
+    KEY_COUNT,
+    KEY_PATH_LIST,
+    KEY_NAME_LIST,
+    KEY_ADDRESS_LIST
+};
 
 static const struct config_key {
     const char *name;
@@ -30,11 +40,15 @@ static const struct config_key {
     {"read-cache", KEY_SIZE, offsetof(struct config, read_cache_bytes)},
     {"node-cache", KEY_SIZE, offsetof(struct config, node_cache_bytes)},
     {"dirty-limit", KEY_SIZE, offsetof(struct config, dirty_bytes)},
+    {"rebuild-grace", KEY_SECONDS, offsetof(struct config, rebuild_grace_s)},
+    {"rebuild-share", KEY_PERCENT, offsetof(struct config, rebuild_share_pct)},
+    {"iscsi-threads", KEY_COUNT, offsetof(struct config, iscsi_threads)},
 };
 
 enum { KEYS = sizeof(keys) / sizeof(keys[0]), FILE_MAX = 256 << 10 };
 #define SIZE_LEAST (1ull << 20)
 #define SIZE_MOST (1ull << 42)
+#define SECONDS_MOST (7ull * 24 * 3600)
 
 void config_init(struct config *config) {
     memset(config, 0, sizeof(*config));
@@ -49,6 +63,18 @@ static int set_size(const char *key, const char *value, uint64_t *ret_bytes,
                           "%s: \"%s\" is not a size from 1M to 4T", key, value);
     }
     *ret_bytes = bytes;
+    return OK;
+}
+
+static int set_number(const char *key, const char *value, uint64_t most, const char *unit,
+                      uint64_t *ret_value, struct errmsg *reterr) {
+    char *end;
+    uint64_t number = strtoull(value, &end, 10);
+    if (value[0] < '0' || value[0] > '9' || *end != '\0' || number < 1 || number > most) {
+        return errmsg_set(reterr, ERR_RANGE, "%s: \"%.40s\" is not a number of %s from 1 to %llu",
+                          key, value, unit, (unsigned long long)most);
+    }
+    *ret_value = number;
     return OK;
 }
 
@@ -160,6 +186,12 @@ int config_set(struct config *config, const char *key, const char *value, struct
             return set_path(key, value, where, reterr);
         case KEY_SIZE:
             return set_size(key, value, where, reterr);
+        case KEY_SECONDS:
+            return set_number(key, value, SECONDS_MOST, "seconds", where, reterr);
+        case KEY_PERCENT:
+            return set_number(key, value, 100, "percent", where, reterr);
+        case KEY_COUNT:
+            return set_number(key, value, ISCSI_LOOPS_MAX, "threads", where, reterr);
         default:
             return set_list(key, keys[i].type, value, where, reterr);
         }
@@ -167,7 +199,7 @@ int config_set(struct config *config, const char *key, const char *value, struct
     return errmsg_set(
         reterr, ERR_INVALID,
         "\"%.64s\" is not a setting; known: socket, state-dir, listen, pools, search, "
-        "read-cache, node-cache, dirty-limit",
+        "read-cache, node-cache, dirty-limit, rebuild-grace, rebuild-share, iscsi-threads",
         key);
 }
 
@@ -194,7 +226,7 @@ static int parse_line(struct config *config, char *line, uint32_t *seen, struct 
     *equals = '\0';
     char *key = trim(line);
     for (size_t i = 0; i < KEYS; i++) {
-        bool single = keys[i].type == KEY_PATH || keys[i].type == KEY_SIZE;
+        bool single = keys[i].type < KEY_PATH_LIST;
         if (single && strcmp(keys[i].name, key) == 0) {
             if ((*seen & (1u << i)) != 0) {
                 return errmsg_set(reterr, ERR_INVALID, "%s: is set a second time", key);

@@ -32,7 +32,9 @@ struct config {
     struct config_list listen;        /* iSCSI portals, ADDR[:PORT] */
     struct config_list pools;         /* to import at start, besides those remembered */
     struct config_list search;        /* folders and disks in which pools are looked for */
+    uint64_t iscsi_threads;           /* 0: one a core */
     uint64_t read_cache_bytes, node_cache_bytes, dirty_bytes; /* of each pool; 0: default */
+    uint64_t rebuild_grace_s, rebuild_share_pct;              /* 0: default */
 };
 
 /* Large: allocate it. Everything empty, what has a default has it after config_finish(). */

@@ -384,7 +384,27 @@ static void recall_line(const char *line, size_t length) {
     json_decref(object);
 }
 
-static void recall_all(void) {
+static void recall(const char *text, size_t bytes) {
+    for (size_t at = 0; at < bytes; events.lines++) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        size_t length = end != NULL ? (size_t)(end - text) - at : bytes - at;
+        recall_line(text + at, length);
+        at += length + 1;
+    }
+    if (bytes > 0 && text[bytes - 1] != '\n') {
+        events.lines = FILE_LINES_MAX + 1; /* cut off: nothing is appended to that */
+    }
+}
+
+void event_recall(const char *text, size_t bytes) {
+    pthread_mutex_lock(&events.lock);
+    ASSERT(!events.open);
+    forget_all();
+    recall(text, bytes);
+    pthread_mutex_unlock(&events.lock);
+}
+
+static void recall_file(void) {
     char path[CONFIG_VALUE_MAX + 16];
     struct stat st;
     (void)snprintf(path, sizeof(path), "%s/events", events.folder);
@@ -398,16 +418,7 @@ static void recall_all(void) {
     char *text = mem_alloc(size + 1);
     ssize_t got = read(fd, text, size);
     close(fd);
-    size_t used = got > 0 ? (size_t)got : 0;
-    for (size_t at = 0; at < used; events.lines++) {
-        const char *end = memchr(text + at, '\n', used - at);
-        size_t length = end != NULL ? (size_t)(end - text) - at : used - at;
-        recall_line(text + at, length);
-        at += length + 1;
-    }
-    if (used > 0 && text[used - 1] != '\n') {
-        events.lines = FILE_LINES_MAX + 1; /* cut off: nothing is appended to that */
-    }
+    recall(text, got > 0 ? (size_t)got : 0);
     mem_free(text);
 }
 
@@ -428,7 +439,7 @@ void event_open(const char *state_dir) {
     ASSERT(!events.open);
     forget_all();
     (void)snprintf(events.folder, sizeof(events.folder), "%s", state_dir);
-    recall_all();
+    recall_file();
     bool crashed = was_running();
     events.saved = events.hurry = events.last;
     events.open = true;

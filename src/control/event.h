@@ -15,6 +15,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -112,6 +113,9 @@ json_t *event_list(const struct event_filter *filter, uint32_t wait_s);
 /* The number of the newest event, 0: none. */
 uint64_t event_last(void);
 
+/* Takes over what a file of events holds, in place of all that is known; what is no event of ours
+ * is left out. For event_open(), and for tests. Not while it is open. */
+void event_recall(const char *text, size_t bytes);
 /* Takes over what earlier runs kept, and keeps from now on. Once until event_close(). */
 void event_open(const char *state_dir);
 /* Waits until what has been noted is written, at most a second: what a crash must not hide. */

@@ -34,14 +34,22 @@ int loop_start(struct loop *loop, const char *name, const char *state_dir, struc
     return OK;
 }
 
-void loop_stop(struct loop *loop) {
+void loop_end(struct loop *loop) {
     if (!loop->running) {
         return;
     }
     ASSERT(!pthread_equal(pthread_self(), loop->thread));
     env_post(loop->env, &loop->stop_task);
     ASSERT(pthread_join(loop->thread, NULL) == 0);
+    loop->running = false;
+}
+
+void loop_free(struct loop *loop) {
     env_linux_free(loop->env);
     loop->env = NULL;
-    loop->running = false;
+}
+
+void loop_stop(struct loop *loop) {
+    loop_end(loop);
+    loop_free(loop);
 }

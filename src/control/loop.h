@@ -22,5 +22,8 @@ HF_MUST_CHECK int loop_start(struct loop *loop, const char *name, const char *st
 /* Stops and joins the thread and frees the environment; not from the loop itself. Harmless on a
  * loop that does not run. */
 void loop_stop(struct loop *loop);
+/* Its two halves, for loops that post to each other: the thread; then the environment. */
+void loop_end(struct loop *loop);
+void loop_free(struct loop *loop);
 
 #endif

@@ -34,6 +34,27 @@ static const struct field fields_pool_import[] = {{"paths", FIELD_PATHS, false, 
 /* Nothing: begin one. */
 static const struct field fields_pool_scrub[] = {
     {"stop", FIELD_BOOL, false}, {"every_days", FIELD_UINT, false, 0, 3650}, {NULL}};
+/* A disk of the pool: its number, its path or the last part of it, or its uuid. */
+#define DISK                                                                                       \
+    { "disk", FIELD_TEXT, true, 1, 255 }
+#define ONE_PATH(required)                                                                         \
+    { "paths", FIELD_PATHS, required, 1, 1 }
+
+static const struct field fields_disk_add[] = {ONE_PATH(true),
+                                               {"spare", FIELD_BOOL, false},
+                                               {"force", FIELD_BOOL, false},
+                                               {"dry_run", FIELD_BOOL, false},
+                                               {NULL}};
+
+static const struct field fields_disk_replace[] = {
+    DISK, ONE_PATH(true), {"force", FIELD_BOOL, false}, {"dry_run", FIELD_BOOL, false}, {NULL}};
+
+static const struct field fields_disk_remove[] = {
+    DISK, {"force", FIELD_BOOL, false}, {"dry_run", FIELD_BOOL, false}, {NULL}};
+
+static const struct field fields_disk_keep[] = {DISK, {NULL}};
+
+static const struct field fields_disk_return[] = {DISK, ONE_PATH(false), {NULL}};
 
 static const struct field fields_volume_create[] = {
     {"name", FIELD_NAME, true},
@@ -98,6 +119,11 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_POOL_IMPORT, "POST", POOL "/import", fields_pool_import, 200},
     {ROUTE_POOL_EXPORT, "POST", POOL "/export", fields_none, 200},
     {ROUTE_POOL_SCRUB, "POST", POOL "/scrub", fields_pool_scrub, 200},
+    {ROUTE_DISK_ADD, "POST", POOL "/disks", fields_disk_add, 201},
+    {ROUTE_DISK_REPLACE, "POST", POOL "/disks/replace", fields_disk_replace, 200},
+    {ROUTE_DISK_REMOVE, "POST", POOL "/disks/remove", fields_disk_remove, 200},
+    {ROUTE_DISK_KEEP, "POST", POOL "/disks/keep", fields_disk_keep, 200},
+    {ROUTE_DISK_RETURN, "POST", POOL "/disks/return", fields_disk_return, 200},
     {ROUTE_VOLUMES, "GET", POOL "/volumes", fields_none, 200},
     {ROUTE_VOLUME_CREATE, "POST", POOL "/volumes", fields_volume_create, 201},
     {ROUTE_VOLUME, "GET", POOL "/volumes/{name}", fields_none, 200},

@@ -273,6 +273,10 @@ static json_t *disk_paths(struct served *served) {
     return paths;
 }
 
+void serve_remember_disks(struct serve *serve, struct served *served) {
+    remember(serve, served_name(served), disk_paths(served));
+}
+
 /* ---- where to look ---- */
 
 void serve_search_paths(struct serve *serve, const json_t *also, struct path_list *ret_list) {
@@ -361,7 +365,9 @@ static void start_pool(struct serve *serve, const char *name) {
         .path_count = list.count,
         .limits = {.read_cache_bytes = serve->config->read_cache_bytes,
                    .node_cache_bytes = serve->config->node_cache_bytes,
-                   .dirty_bytes = serve->config->dirty_bytes},
+                   .dirty_bytes = serve->config->dirty_bytes,
+                   .rebuild_grace_ms = (uint32_t)serve->config->rebuild_grace_s * 1000,
+                   .rebuild_share_pct = (uint32_t)serve->config->rebuild_share_pct},
     };
     struct errmsg why = {0};
     struct starter *starter = &serve->starters[serve->starter_count];
@@ -433,7 +439,7 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
         error = loop_start(&serve->node, "node", config->state_dir, reterr);
     }
     if (error == OK) {
-        error = targets_start(config->state_dir, &serve->targets, reterr);
+        error = targets_start(config->state_dir, config->iscsi_threads, &serve->targets, reterr);
     }
     if (error == OK) {
         event_open(config->state_dir);

@@ -64,6 +64,9 @@ HF_MUST_CHECK int serve_import(struct serve *serve, const char *name,
 /* Inside a change: ends its LUNs, closes it, forgets it. */
 HF_MUST_CHECK int serve_export(struct serve *serve, struct served *served, struct errmsg *reterr);
 
+/* Notes where its disks are now, for the next start. */
+void serve_remember_disks(struct serve *serve, struct served *served);
+
 /* Looking for pools opens disks exclusively, so that at any time only one may look, create, or
  * erase: an import that finds a disk in use takes it for missing. `patient`: waits without limit;
  * otherwise ERR_BUSY after SERVED_CHANGE_WAIT_MS. */

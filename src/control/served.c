@@ -200,13 +200,19 @@ void served_view_done(struct served_view *view) {
 /* ---- what changed is an event, once ---- */
 
 static const char *state_text(const struct engine_disk_status *disk) {
-    return disk->state == MEMBER_IN_SYNC ? (disk->present ? "in sync" : "absent") : "missing";
+    return disk->state == MEMBER_NONE      ? "removed"
+           : disk->state == MEMBER_MISSING ? "missing"
+           : !disk->present                ? "absent"
+           : disk->role == MEMBER_LEAVING  ? "in sync, and being removed"
+           : disk->role == MEMBER_SPARE    ? "a spare"
+                                           : "in sync";
 }
 
 /* Errors the disk has had: the last three in words, the others counted. */
 static void note_disk_errors(const struct served *served, const struct engine_disk_status *now,
                              uint64_t seen) {
-    uint64_t fresh = now->counters.event_count - seen, told = fresh > 3 ? 3 : fresh;
+    uint64_t count = now->counters.event_count; /* it begins anew for a disk that returns */
+    uint64_t fresh = count > seen ? count - seen : 0, told = fresh > 3 ? 3 : fresh;
     if (fresh > told) {
         event_note(EVENT_DISK_ERROR, served->name,
                    "disk %u (%s): %llu more errors or repairs (holdfast pool status counts them), "
@@ -246,13 +252,14 @@ static void note_disk(const struct served *served, const struct served_snapshot 
     const struct engine_disk_status *now = &is->status.disks[i];
     const struct engine_disk_status *then =
         was != NULL && i < was->status.disk_count ? &was->status.disks[i] : NULL;
-    bool healthy = now->state == MEMBER_IN_SYNC && now->present;
-    if (then == NULL ? !healthy
+    bool healthy = now->state == MEMBER_NONE || (now->state == MEMBER_IN_SYNC && now->present);
+    if (then == NULL ? !healthy || was != NULL
                      : now->state != then->state || now->present != then->present ||
-                           strcmp(now->why, then->why) != 0) {
+                           now->role != then->role || strcmp(now->why, then->why) != 0) {
         event_note(healthy ? EVENT_DISK_OK : EVENT_DISK_LOST, served->name,
-                   "disk %u (%s) is %s%s%s", now->member, now->path, state_text(now),
-                   now->why[0] != '\0' ? ": " : "", now->why);
+                   "disk %u (%s) is %s%s%s", now->member,
+                   now->state == MEMBER_NONE && then != NULL ? then->path : now->path,
+                   state_text(now), now->why[0] != '\0' ? ": " : "", now->why);
     }
     note_suspicion(served, now, then);
     const char *probe_then = then != NULL ? was->probe[i] : "";

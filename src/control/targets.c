@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MPL-2.0
-/* Everything here is the iSCSI loop's; the public functions go there with fiber_call().
+/* Everything here is the first iSCSI loop's; the public functions go there with fiber_call(). The
+ * others have portals and what comes by them, and nothing of this file: portals are opened on their
+ * loop, one at a time, under a lock that a loop never takes.
  *
  * A target that lost its last LUN is taken down: initiators see it no more. Its scsi_target may
  * still have commands in a volume; it is kept as `ended` until they have come back, and reaped
  * then. */
 #include "control/targets.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,10 +46,14 @@ struct target {
 };
 
 struct targets {
-    struct loop loop;
+    struct loop loops[ISCSI_LOOPS_MAX];
+    uint32_t loop_count;
     struct iscsi_server *server;
-    struct list live, ended;                         /* struct target */
-    struct list users;                               /* struct users */
+    struct list live, ended; /* struct target */
+    struct list users;       /* struct users */
+
+    pthread_mutex_t portals_lock;
+    bool ends;                                       /* no portal is opened any more */
     char portals[CONFIG_LIST_MAX][CONFIG_VALUE_MAX]; /* addresses bound; empty: not open */
 };
 
@@ -98,7 +106,7 @@ static struct unit *find_unit(struct targets *targets, const char *pool, const c
 static void reap(struct targets *targets) {
     LIST_FOR_EACH_SAFE(it, &targets->ended) {
         struct target *target = CONTAINER_OF(it, struct target, link);
-        if (scsi_target_outstanding(target->scsi) == 0) {
+        if (scsi_target_is_idle(target->scsi)) {
             list_remove(&target->link);
             scsi_target_free(target->scsi);
             mem_free(target);
@@ -216,7 +224,6 @@ struct call {
     struct volume_door *door;
     const struct config_list *listen;
     uint32_t index;
-    char *address;
     const struct chap_record *users;
     uint32_t user_count;
     uint64_t deadline_ns;
@@ -236,7 +243,7 @@ static int new_target(struct targets *targets, const struct call *call,
     list_init(&target->units);
     (void)snprintf(target->iqn, sizeof(target->iqn), "%s", call->record->target);
     (void)snprintf(target->pool, sizeof(target->pool), "%s", call->pool);
-    target->scsi = scsi_target_new(targets->loop.env);
+    target->scsi = scsi_target_new(targets->loops[0].env);
     struct iscsi_access access = access_of(targets, target, call->record);
     int error = iscsi_target_add(targets->server, target->iqn, target->scsi, &access, call->reterr);
     access_done(&access);
@@ -356,7 +363,7 @@ static bool pool_has_commands(struct targets *targets, const char *pool) {
 }
 
 static int wait_commands(struct call *call, const char *pool) {
-    struct env *env = call->targets->loop.env;
+    struct env *env = call->targets->loops[0].env;
     while (pool_has_commands(call->targets, pool)) {
         if (env_now_ns(env) >= call->deadline_ns) {
             return ERR_TIMEOUT;
@@ -470,9 +477,14 @@ static void portals_fiber(void *arg) {
 
 static void start_fiber(void *arg) {
     struct call *call = arg;
-    const struct iscsi_options options = {.event = event_tell};
     struct targets *targets = call->targets;
-    targets->server = iscsi_server_new(targets->loop.env, &options);
+    struct env *others[ISCSI_LOOPS_MAX];
+    for (uint32_t i = 1; i < targets->loop_count; i++) {
+        others[i - 1] = targets->loops[i].env;
+    }
+    const struct iscsi_options options = {
+        .event = event_tell, .loops = others, .loop_count = targets->loop_count - 1};
+    targets->server = iscsi_server_new(targets->loops[0].env, &options);
 }
 
 /* The tag the entry has: what it names, or the lowest that none before it has. */
@@ -495,12 +507,10 @@ static void listen_fiber(void *arg) {
     struct targets *targets = call->targets;
     const char *wanted = call->listen->values[call->index], *bound;
     char address[CONFIG_VALUE_MAX + 16], *portal = targets->portals[call->index];
-    if (targets->server == NULL || portal[0] != '\0') {
-        return;
-    }
     uint32_t tag = tag_of(call->listen, call->index);
     (void)snprintf(address, sizeof(address), "%.*s,%u", (int)strcspn(wanted, ","), wanted, tag);
-    call->result = iscsi_portal_add(targets->server, address, call->reterr);
+    call->result = iscsi_portal_add_on(targets->server, call->index % targets->loop_count, address,
+                                       call->reterr);
     call->opened = call->result == OK;
     /* Portals stand in order of their tags, a new one behind those of the same. */
     for (uint32_t i = 0; call->opened && (bound = iscsi_portal_address(targets->server, i)) != NULL;
@@ -509,11 +519,6 @@ static void listen_fiber(void *arg) {
             (void)snprintf(portal, CONFIG_VALUE_MAX, "%s", bound);
         }
     }
-}
-
-static void portal_fiber(void *arg) {
-    struct call *call = arg;
-    (void)snprintf(call->address, CONFIG_VALUE_MAX, "%s", call->targets->portals[call->index]);
 }
 
 static void server_stopped(void *owner) {
@@ -545,18 +550,50 @@ static void quiesce_fiber(void *arg) {
 
 /* ---- from other threads ---- */
 
-int targets_start(const char *state_dir, struct targets **ret_targets, struct errmsg *reterr) {
+/* All threads end before any loop is freed: they post to each other. */
+static void end_loops(struct targets *targets) {
+    for (uint32_t i = 0; i < targets->loop_count; i++) {
+        loop_end(&targets->loops[i]);
+    }
+    for (uint32_t i = 0; i < targets->loop_count; i++) {
+        loop_free(&targets->loops[i]);
+    }
+    (void)pthread_mutex_destroy(&targets->portals_lock);
+    mem_free(targets);
+}
+
+/* 0: as many as this process may use cores. */
+static uint32_t threads_wanted(uint64_t threads) {
+    cpu_set_t set;
+    if (threads == 0 && sched_getaffinity(0, sizeof(set), &set) == 0) {
+        threads = (uint64_t)CPU_COUNT(&set);
+    }
+    return (uint32_t)MAX(MIN(threads, (uint64_t)ISCSI_LOOPS_MAX), (uint64_t)1);
+}
+
+int targets_start(const char *state_dir, uint64_t threads, struct targets **ret_targets,
+                  struct errmsg *reterr) {
     struct targets *targets = MEM_NEW(struct targets);
     list_init(&targets->live);
     list_init(&targets->ended);
     list_init(&targets->users);
-    int error = loop_start(&targets->loop, "iscsi", state_dir, reterr);
+    (void)pthread_mutex_init(&targets->portals_lock, NULL);
+    uint32_t wanted = threads_wanted(threads);
+    int error = OK;
+    while (error == OK && targets->loop_count < wanted) {
+        char name[16] = "iscsi";
+        if (targets->loop_count > 0) {
+            (void)snprintf(name, sizeof(name), "iscsi-%u", targets->loop_count + 1);
+        }
+        error = loop_start(&targets->loops[targets->loop_count], name, state_dir, reterr);
+        targets->loop_count += error == OK;
+    }
     if (error != OK) {
-        mem_free(targets);
+        end_loops(targets);
         return error;
     }
     struct call call = {.targets = targets};
-    fiber_call(targets->loop.env, start_fiber, &call);
+    fiber_call(targets->loops[0].env, start_fiber, &call);
     *ret_targets = targets;
     return OK;
 }
@@ -564,26 +601,33 @@ int targets_start(const char *state_dir, struct targets **ret_targets, struct er
 int targets_listen(struct targets *targets, const struct config_list *listen, uint32_t index,
                    bool *ret_opened, struct errmsg *reterr) {
     struct call call = {.targets = targets, .listen = listen, .index = index, .reterr = reterr};
-    fiber_call(targets->loop.env, listen_fiber, &call);
+    pthread_mutex_lock(&targets->portals_lock);
+    if (!targets->ends && targets->portals[index][0] == '\0') {
+        fiber_call(targets->loops[index % targets->loop_count].env, listen_fiber, &call);
+    }
+    pthread_mutex_unlock(&targets->portals_lock);
     *ret_opened = call.opened;
     return call.result;
 }
 
 void targets_portal(struct targets *targets, uint32_t index, char ret_address[CONFIG_VALUE_MAX]) {
-    struct call call = {.targets = targets, .index = index, .address = ret_address};
-    fiber_call(targets->loop.env, portal_fiber, &call);
+    pthread_mutex_lock(&targets->portals_lock);
+    (void)snprintf(ret_address, CONFIG_VALUE_MAX, "%s", targets->portals[index]);
+    pthread_mutex_unlock(&targets->portals_lock);
 }
 
 int targets_quiesce(struct targets *targets, uint64_t deadline_ns) {
     struct call call = {.targets = targets, .deadline_ns = deadline_ns};
-    fiber_call(targets->loop.env, quiesce_fiber, &call);
+    pthread_mutex_lock(&targets->portals_lock);
+    targets->ends = true;
+    pthread_mutex_unlock(&targets->portals_lock);
+    fiber_call(targets->loops[0].env, quiesce_fiber, &call);
     return call.result;
 }
 
 void targets_free(struct targets *targets) {
     ASSERT(targets->server == NULL);
-    loop_stop(&targets->loop);
-    mem_free(targets);
+    end_loops(targets);
 }
 
 int targets_add(struct targets *targets, const char *pool, const struct lun_record *record,
@@ -594,30 +638,30 @@ int targets_add(struct targets *targets, const char *pool, const struct lun_reco
                         .volume = volume,
                         .door = door,
                         .reterr = reterr};
-    fiber_call(targets->loop.env, add_fiber, &call);
+    fiber_call(targets->loops[0].env, add_fiber, &call);
     return call.result;
 }
 
 void targets_remove(struct targets *targets, const char *pool, const char *lun) {
     struct call call = {.targets = targets, .pool = pool, .name = lun};
-    fiber_call(targets->loop.env, remove_fiber, &call);
+    fiber_call(targets->loops[0].env, remove_fiber, &call);
 }
 
 int targets_remove_pool(struct targets *targets, const char *pool, uint64_t deadline_ns) {
     struct call call = {.targets = targets, .pool = pool, .deadline_ns = deadline_ns};
-    fiber_call(targets->loop.env, remove_pool_fiber, &call);
+    fiber_call(targets->loops[0].env, remove_pool_fiber, &call);
     return call.result;
 }
 
 void targets_resized(struct targets *targets, const char *pool, const struct volume_info *volume) {
     struct call call = {.targets = targets, .pool = pool, .volume = volume};
-    fiber_call(targets->loop.env, resized_fiber, &call);
+    fiber_call(targets->loops[0].env, resized_fiber, &call);
 }
 
 int targets_map(struct targets *targets, const char *pool, const struct lun_record *record,
                 struct errmsg *reterr) {
     struct call call = {.targets = targets, .pool = pool, .record = record, .reterr = reterr};
-    fiber_call(targets->loop.env, map_fiber, &call);
+    fiber_call(targets->loops[0].env, map_fiber, &call);
     return call.result;
 }
 
@@ -625,20 +669,20 @@ int targets_users(struct targets *targets, const char *pool, const struct chap_r
                   uint32_t count, struct errmsg *reterr) {
     struct call call = {
         .targets = targets, .pool = pool, .users = users, .user_count = count, .reterr = reterr};
-    fiber_call(targets->loop.env, users_fiber, &call);
+    fiber_call(targets->loops[0].env, users_fiber, &call);
     return call.result;
 }
 
 json_t *targets_sessions(struct targets *targets) {
     struct call call = {.targets = targets};
-    fiber_call(targets->loop.env, sessions_fiber, &call);
+    fiber_call(targets->loops[0].env, sessions_fiber, &call);
     return call.list;
 }
 
 enum targets_state targets_state(struct targets *targets, const char *pool,
                                  const struct lun_record *record) {
     struct call call = {.targets = targets, .pool = pool, .record = record};
-    fiber_call(targets->loop.env, serves_fiber, &call);
+    fiber_call(targets->loops[0].env, serves_fiber, &call);
     return call.state;
 }
 
@@ -648,12 +692,12 @@ bool targets_serves(struct targets *targets, const char *pool, const struct lun_
 
 json_t *targets_counters(struct targets *targets) {
     struct call call = {.targets = targets};
-    fiber_call(targets->loop.env, counters_fiber, &call);
+    fiber_call(targets->loops[0].env, counters_fiber, &call);
     return call.list;
 }
 
 json_t *targets_portals(struct targets *targets) {
     struct call call = {.targets = targets};
-    fiber_call(targets->loop.env, portals_fiber, &call);
+    fiber_call(targets->loops[0].env, portals_fiber, &call);
     return call.list;
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MPL-2.0
-/* The iSCSI side of a node: one loop, one server, its portals, its targets with their LUNs.
+/* The iSCSI side of a node: some loops, one server, its portals, its targets with their LUNs.
  *
- * All functions may be called from any thread but the iSCSI loop's; they run there and return when
- * done. Nothing on that loop waits for a disk, so none of them takes longer than
- * its deadline. */
+ * All functions may be called from any thread but the iSCSI loops'; they run there and return when
+ * done. Nothing on those loops waits for a disk, so none of them takes longer than its deadline. */
 #ifndef HOLDFAST_CONTROL_TARGETS_H
 #define HOLDFAST_CONTROL_TARGETS_H
 
@@ -16,9 +15,9 @@
 
 struct targets;
 
-/* Everything but the portals: nobody can connect yet. */
-HF_MUST_CHECK int targets_start(const char *state_dir, struct targets **ret_targets,
-                                struct errmsg *reterr);
+/* Everything but the portals: nobody can connect yet. `threads` loops; 0: one a core. */
+HF_MUST_CHECK int targets_start(const char *state_dir, uint64_t threads,
+                                struct targets **ret_targets, struct errmsg *reterr);
 /* Listens on the address `index` of `listen`, if that is not open yet: then ret_opened is set. Its
  * portal group tag, where the list names none, depends on the list alone: initiators and
  * reservations know a portal by it, whichever of them could be opened before. */
@@ -29,7 +28,7 @@ void targets_portal(struct targets *targets, uint32_t index, char ret_address[CO
 /* Ends all sessions, lets running commands finish until `deadline_ns`; then none of them touches a
  * volume any more, or it says ERR_TIMEOUT and everything stays as it is. */
 HF_MUST_CHECK int targets_quiesce(struct targets *targets, uint64_t deadline_ns);
-/* After targets_quiesce() said OK: ends the loop. */
+/* After targets_quiesce() said OK: ends the loops. */
 void targets_free(struct targets *targets);
 
 /* Serves a LUN. A target belongs to one pool. ERR_EXISTS when it is another pool's, or has that

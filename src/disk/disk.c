@@ -505,8 +505,10 @@ void disk_close(struct disk *disk) {
     ASSERT(!disk->closed);
     disk->closed = true;
     env_timer_cancel(disk->env, &disk->timer);
-    env_disk_close(disk->env_disk);
-    disk->env_disk = NULL;
+    if (disk->env_disk != NULL) {
+        env_disk_close(disk->env_disk);
+        disk->env_disk = NULL;
+    }
     while (disk->free_ops != NULL) {
         struct disk_op *op = disk->free_ops;
         disk->free_ops = op->next_free;
@@ -524,6 +526,28 @@ void disk_abandon(struct disk *disk) {
     if (!list_is_empty(&disk->waiting)) {
         answer_soon(disk);
     }
+}
+
+void disk_let_go(struct disk *disk) {
+    ASSERT(disk->abandoned && !disk->closed);
+    if (disk->env_disk != NULL) {
+        env_disk_close(disk->env_disk);
+        disk->env_disk = NULL;
+    }
+}
+
+bool disk_is_drained(const struct disk *disk) {
+    return disk->outstanding == 0 && !disk->answering && list_is_empty(&disk->waiting) &&
+           list_is_empty(&disk->answers);
+}
+
+void disk_take_over(struct disk *disk, struct disk *other) {
+    ASSERT(disk->abandoned && disk->env_disk == NULL && disk_is_drained(disk));
+    disk->env_disk = other->env_disk;
+    disk->info = other->info;
+    disk->abandoned = false;
+    other->env_disk = NULL;
+    disk_close(other);
 }
 
 /* ---- fibers ---- */

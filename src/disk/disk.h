@@ -82,6 +82,14 @@ void disk_close(struct disk *disk);
  * and so does what is submitted from now on. Nothing waits for it any more. */
 void disk_abandon(struct disk *disk);
 
+/* Of an abandoned disk: closes what lies under it. Harmless twice. */
+void disk_let_go(struct disk *disk);
+/* Nothing of it is with the environment any more. */
+bool disk_is_drained(const struct disk *disk);
+/* An abandoned disk that was let go and is drained goes on as `other`, which has no I/O under way
+ * and ends. */
+void disk_take_over(struct disk *disk, struct disk *other);
+
 void disk_submit(struct disk *disk, struct disk_io *io);
 
 /* Gives up an I/O before its deadline, because its caller has found what it wanted elsewhere: its

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/sabotage.h"
 #include "codec/crc.h"
-#include "engine/private.h"
+#include "engine/mover.h"
 
 enum { WRITERS_MAX = 16, MOVES_MAX = 16 };
 
@@ -30,7 +30,7 @@ enum profile node_profile(const struct engine *e, enum profile profile) {
     if (profile_losses(profile) > 0) {
         return profile;
     }
-    return pool_in_sync_count(e->pool) >= 2 ? PROFILE_RAID1 : PROFILE_SINGLE;
+    return pool_storing_count(e->pool) >= 2 ? PROFILE_RAID1 : PROFILE_SINGLE;
 }
 
 /* An expelled disk is no longer used at once, but segment_member_lost() is called from the loop: a
@@ -95,7 +95,7 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
         }
         profile = kind == SEGMENT_META ? meta_profile(e) : profile;
         e->degraded_segments +=
-            shape_losses(shape) < MIN(profile_losses(profile), pool_in_sync_count(e->pool) - 1);
+            shape_losses(shape) < MIN(profile_losses(profile), pool_storing_count(e->pool) - 1);
     }
     return s->segment;
 }
@@ -110,8 +110,26 @@ static void job_free(struct row_job *job) {
 
 /* ---- writing jobs ---- */
 
+/* Nodes die sooner than data, and all at once when a merge writes them anew: in segments of their
+ * own they need no cleaner. One more open segment is for pools that have chunks to spare. */
+static struct stream *stream_of(struct engine *e, enum profile p, enum row_owner_kind kind,
+                                bool cold) {
+    struct stream *nodes = &e->nodes[p];
+    if (cold || kind != ROW_OWNER_NODE) {
+        return cold ? &e->cold[p] : &e->hot[p];
+    }
+    if (segment_shape(&e->table, p, cleaner_asks(e), profile_losses(p)).data > 0) {
+        return nodes;
+    }
+    if (nodes->segment != NULL) {
+        segment_seal(&e->table, nodes->segment);
+        nodes->segment = NULL;
+    }
+    return &e->hot[p];
+}
+
 static struct stream *job_stream(struct engine *e, const struct row_job *job) {
-    return job->cold ? &e->cold[job->profile] : &e->hot[job->profile];
+    return stream_of(e, job->profile, job->kind, job->cold);
 }
 
 /* A segment with room for `blocks` blocks of data and `runs` runs. */
@@ -149,7 +167,7 @@ static void job_enter_into_map(struct engine *e, struct row_job *job, const stru
         for (int w = 0; w < 4; w++) {
             count += (uint32_t)__builtin_popcountll(job->moved[r].bits[w]);
         }
-        cleaner_note_move(e, job->moved[r].run, row->segment);
+        mover_note(e, job->moved[r].run, row->segment);
         map_move(&e->map, job->moved[r].run, job->moved[r].bits, row->segment, row->offset,
                  row->height, index);
         index += count;
@@ -181,6 +199,9 @@ static int job_write(struct engine *e, struct row_job *job) {
     }
     if (err == OK) {
         e->bytes_rows += row->buf->bytes * row->segment->shape.copies;
+        if (job->moved == NULL) {
+            *(job->kind == ROW_OWNER_NODE ? &e->node_blocks : &e->data_blocks) += job->blocks;
+        }
         job_enter_into_map(e, job, row);
     }
     row_free(row);
@@ -220,7 +241,7 @@ static void job_submit(struct engine *e, struct row_job *job) {
 /* ---- filling ---- */
 
 static uint32_t builder_capacity(struct engine *e, const struct builder *b) {
-    struct stream *s = b->cold ? &e->cold[b->profile] : &e->hot[b->profile];
+    struct stream *s = stream_of(e, b->profile, b->kind, b->cold);
     struct segment fresh = {
         .shape = stream_shape(e, SEGMENT_DATA, b->profile, b->cold ? e->meta_keep : 0)};
     bool many_runs = b->kind == ROW_OWNER_DATA; /* at worst each block has its own owner entry */
@@ -249,6 +270,7 @@ static int builder_open(struct engine *e, struct builder *b) {
     }
     b->job = MEM_NEW(struct row_job);
     b->job->profile = b->profile;
+    b->job->kind = b->kind;
     b->job->cold = b->cold;
     list_init(&b->job->link);
     return OK;

@@ -26,7 +26,7 @@
 #include "base/math.h"
 #include "base/mem.h"
 #include "base/sabotage.h"
-#include "engine/private.h"
+#include "engine/mover.h"
 
 #define POSTPONED_LEAST_NS (1 * NS_PER_S)
 #define POSTPONED_MOST_NS (30 * NS_PER_S)
@@ -182,12 +182,14 @@ static void flush_done(struct disk_io *io) {
     fiber_group_done(CONTAINER_OF(io, struct flush_job, io)->group, OK);
 }
 
-/* All disks in parallel; one that fails is expelled. True if one was. */
+/* All disks in parallel; one that fails is expelled. True if one was. One that joins meanwhile
+ * holds nothing of this checkpoint. */
 static bool flush_disks(struct engine *e) {
     struct flush_job jobs[POOL_DISKS_MAX];
     struct fiber_group group = FIBER_GROUP_INIT;
     bool expelled = false;
-    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+    uint32_t count = e->pool->super.member_count;
+    for (uint32_t m = 0; m < count; m++) {
         jobs[m].io.result = OK;
         if (pool_member_in_sync(e->pool, m) && !SABOTAGE(flush_omitted)) {
             jobs[m] =
@@ -198,7 +200,7 @@ static bool flush_disks(struct engine *e) {
     }
     int err = fiber_group_wait(&group);
     ASSERT_EQ(err, OK);
-    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+    for (uint32_t m = 0; m < count; m++) {
         if (jobs[m].io.result != OK && pool_member_in_sync(e->pool, m)) {
             pool_expel(e->pool, m, "a flush failed");
             expelled = true;
@@ -221,7 +223,8 @@ static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
     for (int attempt = 0; attempt < POOL_DISKS_MAX; attempt++) {
         uint32_t before = pool_in_sync_count(e->pool);
         e->stage = "checkpoint: tables";
-        int err = cleaner_take_back(e) ? merge_map(e, &roots->map) : OK;
+        int err = mover_take_back(e) ? merge_map(e, &roots->map) : OK;
+        (void)rebuild_switch(e);
         if (err == OK) {
             err = meta_write_tables(e, roots);
         }
@@ -243,6 +246,7 @@ static void install(struct engine *e, const struct new_roots *roots,
         roots->volume[i]->tree.root = roots->root[i];
     }
     e->roots = *super;
+    segment_pages_committed(&e->table, e->pages_written);
     e->map_tree.root = super->map;
     cache_set_limit(e->fresh_nodes, 0);
     cache_set_limit(e->fresh_nodes, UINT64_MAX);
@@ -298,6 +302,7 @@ static bool segment_is_drained(const struct engine *e, const struct segment *s) 
 /* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
  * before or after a later checkpoint. */
 static void release_segments(struct engine *e) {
+    rebuild_release(e);
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
         if (s->pins > 0 || !segment_is_drained(e, s)) {
@@ -355,7 +360,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     }
     apply_frees(e);
     e->stage = "checkpoint: clean";
-    err = cleaner_run(e);
+    err = cleaner_run(e, e->ahead);
     if (err != OK) {
         return err;
     }
@@ -379,6 +384,7 @@ static int checkpoint_stages(struct engine *e, struct new_roots *volumes, uint64
     }
     if (err == OK) {
         after_flush(e);
+        rebuild_committed(e);
         install(e, volumes, &roots);
         drop_dead_runs(e);
         unfreeze(e);
@@ -459,14 +465,42 @@ static bool postpone(struct engine *e) {
     return true;
 }
 
+static bool half_full(const struct engine *e) {
+    return e->dirty_bytes * 2 > e->limits.dirty_bytes;
+}
+
+/* Until somebody wants a checkpoint, time is up, or there may be leisure to work ahead. */
+static void checkpoint_sleep(struct engine *e, uint64_t due_ns) {
+    uint64_t until = cleaner_is_curious(e) ? MIN(due_ns, cleaner_next_look_ns(e)) : due_ns;
+    if (!e->checkpoint_wanted && !half_full(e) && !e->postponed) {
+        (void)fiber_queue_wait_until(&e->work, until);
+    }
+}
+
+/* Whether there is a reason for a checkpoint now; e->ahead: that the pool is idle, and nothing
+ * else. */
+static bool checkpoint_has_reason(struct engine *e, uint64_t due_ns) {
+    bool due = env_now_ns(e->env) >= due_ns;
+    if (due && !checkpoint_is_due(e)) {
+        e->last_checkpoint_ns = env_now_ns(e->env);
+        due = false;
+    }
+    e->ahead = false;
+    if (e->checkpoint_wanted || due || e->postponed || half_full(e)) {
+        return true;
+    }
+    if (cleaner_is_curious(e) && cleaner_is_idle(e)) {
+        e->ahead = cleaner_gains_ahead(e) && space_holds_checkpoint(e);
+        e->ahead_done = e->ahead ? e->ahead_done : e->checkpoints;
+    }
+    return e->ahead;
+}
+
 void checkpoint_loop(void *arg) {
     struct engine *e = arg;
     uint64_t period = (uint64_t)e->limits.checkpoint_ms * NS_PER_MS;
     while (e->state == ENGINE_RUNNING) {
-        bool half_full = e->dirty_bytes * 2 > e->limits.dirty_bytes;
-        if (!e->checkpoint_wanted && !half_full && !e->postponed) {
-            (void)fiber_queue_wait_until(&e->work, e->last_checkpoint_ns + period);
-        }
+        checkpoint_sleep(e, e->last_checkpoint_ns + period);
         if (e->state != ENGINE_RUNNING) {
             break;
         }
@@ -474,21 +508,14 @@ void checkpoint_loop(void *arg) {
             engine_fail(e, log_error(e->log), "the log could not be written");
             break;
         }
-        bool due = env_now_ns(e->env) >= e->last_checkpoint_ns + period;
-        if (due && !checkpoint_is_due(e)) {
-            e->last_checkpoint_ns = env_now_ns(e->env);
-            due = false;
+        if (!checkpoint_has_reason(e, e->last_checkpoint_ns + period) || postpone(e)) {
+            continue;
         }
-        if (e->checkpoint_wanted || due || e->postponed ||
-            e->dirty_bytes * 2 > e->limits.dirty_bytes) {
-            if (postpone(e)) {
-                continue;
-            }
-            if (checkpoint_run(e, 0) != OK) {
-                break; /* engine_fail() has noted why */
-            }
+        if (checkpoint_run(e, 0) != OK) {
+            break; /* engine_fail() has noted why */
         }
     }
+    e->ahead = false;
     e->checkpoint_fiber_gone = true;
     fiber_queue_wake_all(&e->idle);
     fiber_queue_wake_all(&e->checkpoint_waiters);

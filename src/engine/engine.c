@@ -59,6 +59,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     fiber_queue_wake_all(&e->space_waiters);
     fiber_queue_wake_all(&e->work);
     fiber_queue_wake_all(&e->probe);
+    fiber_queue_wake_all(&e->rebuild.work);
     fiber_queue_wake_all(&e->checkpoint_waiters);
     scrub_wake(e->scrub);
 }
@@ -87,7 +88,9 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
     fiber_queue_wake_all(&e->probe);
     scrub_wake(e->scrub);
-    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !scrub_is_gone(e->scrub)) {
+    fiber_queue_wake_all(&e->rebuild.work);
+    while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !e->rebuild.fiber_gone ||
+           !scrub_is_gone(e->scrub)) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
@@ -211,7 +214,7 @@ static int volume_options_check(struct engine *e, const struct volume_options *o
     if (o->block_bytes != 0 && o->block_bytes != 512 && o->block_bytes != 4096) {
         return errmsg_set(reterr, ERR_INVALID, "the block size of a volume is 512 or 4096");
     }
-    uint32_t disks = pool_in_sync_count(e->pool);
+    uint32_t disks = pool_storing_count(e->pool);
     if ((uint32_t)o->profile >= PROFILE_COUNT || profile_min_disks(o->profile) > disks) {
         return errmsg_set(reterr, ERR_INVALID, "%s needs at least %u disks, pool %s has %u in use",
                           (uint32_t)o->profile < PROFILE_COUNT ? profile_name(o->profile) : "this",
@@ -238,7 +241,7 @@ int engine_volume_create(struct engine *e, const struct volume_options *o, uint6
         err = catalog_has_room(e, sizeof(struct volume_phys), reterr);
     }
     uint32_t copies = MAX(2u, 1 + profile_losses(o->profile));
-    if (err == OK && copies > e->pool->super.meta_copies && pool_in_sync_count(e->pool) >= copies) {
+    if (err == OK && copies > e->pool->super.meta_copies && pool_storing_count(e->pool) >= copies) {
         /* The pool's metadata first becomes as strong as the strongest volume. */
         err = meta_strengthen(e, copies);
         if (err != OK) {
@@ -487,6 +490,7 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
         d->member = m;
         d->uuid = member->disk;
         d->state = (enum member_state)member->state;
+        d->role = (enum member_role)member->role;
         d->present = disk != NULL;
         d->size_bytes = (uint64_t)e->table.chunk_count[m] * chunk;
         d->used_bytes = (uint64_t)(e->table.chunk_count[m] - e->table.chunk_free[m]) * chunk;
@@ -552,9 +556,21 @@ static uint32_t status_suspects(struct engine_status *st) {
     return suspects;
 }
 
+/* What is being done about disks that are missing. Without figures: each new text is an event. */
+static void advise_rebuild(struct engine_status *st) {
+    const struct engine_rebuild_status *r = &st->rebuild;
+    advise(st, "%s",
+           r->whole ? ". What it held has been rebuilt on the others: replace it, or remove it"
+           : r->waiting && r->grace_s > 0
+               ? ". It is waited for, and then what it held is rebuilt on the others"
+           : r->left_bytes > 0 ? ". What it held is being rebuilt on the others"
+                               : "");
+}
+
 static void status_health(const struct engine *e, struct engine_status *st) {
-    uint32_t missing = 0, first = 0;
+    uint32_t missing = 0, first = 0, disks = 0;
     for (uint32_t m = st->disk_count; m-- > 0;) {
+        disks += st->disks[m].state != MEMBER_NONE;
         if (st->disks[m].state == MEMBER_MISSING) {
             missing++;
             first = m;
@@ -567,7 +583,13 @@ static void status_health(const struct engine *e, struct engine_status *st) {
         advise(st,
                "%u of %u disks are missing or were expelled; data with redundancy is served. Disk "
                "%u (%s): %s",
-               missing, st->disk_count, first, st->disks[first].path, e->pool->why[first]);
+               missing, disks, first, st->disks[first].path, e->pool->why[first]);
+        advise_rebuild(st);
+    }
+    bool exposed = !failed && missing == 0 && st->rebuild.exposed_segments > 0;
+    if (exposed) {
+        advise(st, "part of the data has less redundancy than it should have; it is written again "
+                   "as soon as there is room");
     }
     uint32_t suspects = failed ? 0 : status_suspects(st);
     bool full = e->postponed && !failed;
@@ -577,9 +599,9 @@ static void status_health(const struct engine *e, struct engine_status *st) {
     }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                                              ? "failed"
-                   : missing > 0 || suspects > 0 || harmed > 0 || full ? "degraded"
-                                                                       : "ok");
+                   failed                                                         ? "failed"
+                   : missing > 0 || suspects > 0 || exposed || harmed > 0 || full ? "degraded"
+                                                                                  : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
@@ -627,7 +649,9 @@ void engine_status(struct engine *e, struct engine_status *ret_status) {
         .node_cache_bytes = cache_bytes(e->node_cache),
         .read_cache_bytes = cache_bytes(e->data_cache),
         .bytes_written_rows = e->bytes_rows,
-        .bytes_written_meta = e->bytes_meta};
+        .bytes_written_meta = e->bytes_meta,
+        .bytes_written_rebuild = e->rebuild.bytes_written};
+    rebuild_status(e, &st->rebuild);
     st->bytes_written_log = st->log_bytes;
     (void)snprintf(st->name, sizeof(st->name), "%s", super->name);
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
@@ -654,7 +678,11 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .log_waits_for_space = log->waits_for_space,
         .reconstructed_one = e->row_counters.reconstructed_one,
         .reconstructed_two = e->row_counters.reconstructed_two,
+        .data_blocks = e->data_blocks,
+        .ref_blocks = e->ref_blocks,
+        .node_blocks = e->node_blocks,
         .cleaner_moved_blocks = e->cleaner_moved_blocks,
+        .cleaner_ahead_blocks = e->cleaner_ahead_blocks,
         .cleaner_freed_segments = e->cleaner_freed_segments,
         .read_ahead_blocks = e->read_ahead_blocks,
         .degraded_segments = e->degraded_segments,
@@ -668,6 +696,14 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .disks_suspected = e->disks_suspected,
         .suspects_cleared = e->suspects_cleared,
         .disks_expelled_slow = e->disks_expelled_slow,
+        .columns_rebuilt = e->rebuild.columns - e->rebuild.evacuated,
+        .columns_evacuated = e->rebuild.evacuated,
+        .segments_restriped = e->rebuild.restriped,
+        .rebuilds_finished = e->rebuild.finished,
+        .disks_added = e->rebuild.added,
+        .disks_removed = e->rebuild.removed,
+        .disks_returned = e->rebuild.returned,
+        .spares_used = e->rebuild.spares_used,
     };
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);

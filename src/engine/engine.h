@@ -14,12 +14,16 @@ struct engine;
 
 /* Zero fields take the defaults in brackets. */
 struct engine_limits {
-    uint64_t read_cache_bytes; /* data [256 MiB] */
-    uint64_t node_cache_bytes; /* volume tree nodes [64 MiB] */
-    uint64_t dirty_bytes;      /* overlay data not yet in segments [256 MiB] */
-    uint32_t checkpoint_ms;    /* [30,000] */
-    uint32_t requests;         /* volume requests worked on at once, others wait [512] */
-    uint64_t disk_deadline_ns; /* [5 s] */
+    uint64_t read_cache_bytes;  /* data [256 MiB] */
+    uint64_t node_cache_bytes;  /* volume tree nodes [64 MiB] */
+    uint64_t dirty_bytes;       /* overlay data not yet in segments [256 MiB] */
+    uint32_t checkpoint_ms;     /* [30,000] */
+    uint32_t requests;          /* volume requests worked on at once, others wait [512] */
+    uint32_t rebuild_grace_ms;  /* a disk that is gone is waited for before its data is rebuilt [10
+                                    minutes]; one that failed is not */
+    uint32_t rebuild_share_pct; /* of the time, at most, while the pool is in use [30] */
+    uint64_t disk_deadline_ns;  /* [5 s] */
+    uint32_t idle_ms;           /* without a request: the cleaner works ahead [500] */
 };
 
 struct engine_import_options {
@@ -77,6 +81,45 @@ void engine_volume_list(struct engine *engine, struct volume_info **ret_volumes,
 HF_MUST_CHECK int engine_volume_find(struct engine *engine, const char *name,
                                      struct volume_info *ret_volume);
 
+/* ---- disks (member.c) ---- */
+
+/* What a change of disks does to the room there is; filled by dry runs as well. */
+struct engine_disk_change {
+    uint32_t member; /* added, or removed */
+    uint64_t size_bytes;
+    uint64_t usable_before_bytes, usable_after_bytes; /* when all that follows is done */
+    uint64_t used_bytes;
+    uint64_t move_bytes; /* what lies on a disk that is to be removed */
+    uint64_t lost_bytes; /* that only a missing disk holds */
+    bool storable;       /* every volume's profile is possible then */
+    bool fits;
+};
+
+struct engine_disk_add_options {
+    const char *path;
+    bool spare, force, dry_run;
+};
+HF_MUST_CHECK int engine_disk_add(struct engine *engine,
+                                  const struct engine_disk_add_options *options,
+                                  struct engine_disk_change *ret_change, struct errmsg *reterr);
+struct engine_disk_remove_options {
+    uint32_t member;
+    bool force, dry_run;
+};
+/* It is leaving when this returns OK; it is gone when it is no longer listed. */
+HF_MUST_CHECK int engine_disk_remove(struct engine *engine,
+                                     const struct engine_disk_remove_options *options,
+                                     struct engine_disk_change *ret_change, struct errmsg *reterr);
+/* Ends a removal that is not over yet. */
+HF_MUST_CHECK int engine_disk_keep(struct engine *engine, uint32_t member, struct errmsg *reterr);
+HF_MUST_CHECK int engine_disk_replace(struct engine *engine, uint32_t member,
+                                      const struct engine_disk_add_options *options,
+                                      struct engine_disk_change *ret_change, struct errmsg *reterr);
+/* Takes a missing member back that is at `path`. Those that were only gone are taken back from
+ * where they were last without being asked. */
+HF_MUST_CHECK int engine_disk_return(struct engine *engine, uint32_t member, const char *path,
+                                     struct errmsg *reterr);
+
 /* ---- configuration records: (kind, id) -> blob, kept in the pool, durable when set returns ----
  */
 
@@ -117,11 +160,21 @@ struct engine_disk_status {
     struct uuid uuid;
     char path[256];
     enum member_state state;
+    enum member_role role;
     bool present;
     uint64_t size_bytes, used_bytes; /* used: in chunks that belong to segments */
     struct disk_counters counters;
     char why[256]; /* expelled: the reason */
     struct engine_disk_slow slow;
+};
+
+struct engine_rebuild_status {
+    bool whole;                /* everything has all the redundancy it was written with */
+    bool waiting;              /* for a disk that may come back: see grace_s */
+    uint64_t exposed_segments; /* with less redundancy than they should have */
+    uint64_t left_bytes, done_bytes;
+    uint64_t bytes_per_s, left_s; /* as it went so far; 0: not known */
+    uint64_t grace_s;
 };
 
 struct engine_status {
@@ -141,6 +194,8 @@ struct engine_status {
     uint64_t reconstructions, checksum_errors, repairs;
     uint64_t map_memory_bytes, node_cache_bytes, read_cache_bytes;
     uint64_t bytes_written_log, bytes_written_rows, bytes_written_meta; /* to disks */
+    uint64_t bytes_written_rebuild;
+    struct engine_rebuild_status rebuild;
     uint32_t disk_count;
     struct engine_disk_status disks[POOL_DISKS_MAX];
 };
@@ -188,7 +243,11 @@ const char *engine_stage(const struct engine *engine);
 struct engine_counters {
     uint64_t ring_wraps, late_log_copies, failed_log_copies, log_waits_for_space;
     uint64_t reconstructed_one, reconstructed_two;
-    uint64_t cleaner_moved_blocks, cleaner_freed_segments;
+    /* Written to segments, without headers, parity and copies: hosts' data, by a checkpoint or as
+     * rows of their own; nodes of volume trees; what the cleaner moved, and of that, ahead of need.
+     */
+    uint64_t data_blocks, ref_blocks, node_blocks;
+    uint64_t cleaner_moved_blocks, cleaner_ahead_blocks, cleaner_freed_segments;
     uint64_t read_ahead_blocks;
     uint64_t degraded_segments;        /* opened with less than the disks in sync could give */
     uint32_t tree_height, tree_levels; /* of the tallest volume tree */
@@ -198,6 +257,8 @@ struct engine_counters {
     uint64_t hedged, hedges_won, detoured; /* see struct row_counters */
     uint64_t slow_log_copies, late_rows;
     uint64_t disks_suspected, suspects_cleared, disks_expelled_slow;
+    uint64_t columns_rebuilt, columns_evacuated, segments_restriped, rebuilds_finished;
+    uint64_t disks_added, disks_removed, disks_returned, spares_used;
 };
 void engine_counters(const struct engine *engine, struct engine_counters *ret_counters);
 

@@ -283,6 +283,9 @@ static void defaults(struct engine_limits *l) {
     l->dirty_bytes = l->dirty_bytes ? l->dirty_bytes : 256ull << 20;
     l->checkpoint_ms = l->checkpoint_ms ? l->checkpoint_ms : 30000;
     l->requests = l->requests ? l->requests : 512;
+    l->rebuild_grace_ms = l->rebuild_grace_ms ? l->rebuild_grace_ms : 600 * 1000;
+    l->rebuild_share_pct = l->rebuild_share_pct ? MIN(l->rebuild_share_pct, 100u) : 30;
+    l->idle_ms = l->idle_ms ? l->idle_ms : 500;
 }
 
 static void member_expelled(void *owner, uint32_t member, const char *why) {
@@ -293,6 +296,7 @@ static void member_expelled(void *owner, uint32_t member, const char *why) {
      * with the next checkpoint, which follows at once. */
     memset(e->table.page_dirty, true, e->table.page_count * sizeof(bool));
     e->rewrite_map = true;
+    rebuild_member_lost(e, member);
     if (e->log != NULL) {
         log_reconsider(e->log);
         checkpoint_want(e); /* rows of the log that it had a copy of have one copy fewer */
@@ -326,6 +330,8 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     fiber_queue_init(&e->job_room);
     fiber_queue_init(&e->probe);
     fiber_lock_init(&e->admission);
+    fiber_lock_init(&e->members);
+    rebuild_init(e);
     e->checkpoint_fiber_gone = true; /* until it serves */
     e->probe_fiber_gone = true;
     e->volume_id_next = 1;
@@ -352,6 +358,7 @@ void engine_free(struct engine *e) {
     builders_drop(e);
     slow_free(e->slow);
     scrub_free(e->scrub);
+    rebuild_done(e);
     catalog_clear(e);
     log_free(e->log);
     map_done(&e->map);
@@ -459,6 +466,7 @@ static void probe_loop(void *arg) {
         if (now >= probe_at) {
             pool_probe(e->pool);
             expel_hung(e);
+            members_look_for_missing(e);
             probe_at = now + PROBE_NS;
         }
         slow_tick(e->slow);
@@ -493,6 +501,7 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     }
     env_random(e->env, &e->roots.log_seed, sizeof(e->roots.log_seed));
     start_log(e, &replay);
+    rebuild_begin(e);
     space_recount(e);
     say(progress, "writing a checkpoint of what was replayed", 60);
     err = checkpoint_run(e, 0);
@@ -504,9 +513,11 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     e->stage = "serving";
     e->probe_fiber_gone = false;
     e->checkpoint_fiber_gone = false;
+    e->rebuild.fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
     fiber_start(e->env, probe_loop, e);
     scrub_begin(e->scrub);
+    fiber_start(e->env, rebuild_loop, e);
     return OK;
 }
 

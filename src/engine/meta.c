@@ -329,6 +329,7 @@ static void streams_forget(struct engine *e, const struct segment *s) {
     for (int p = 0; p < PROFILE_COUNT; p++) {
         e->hot[p].segment = e->hot[p].segment == s ? NULL : e->hot[p].segment;
         e->cold[p].segment = e->cold[p].segment == s ? NULL : e->cold[p].segment;
+        e->nodes[p].segment = e->nodes[p].segment == s ? NULL : e->nodes[p].segment;
     }
     e->meta.segment = e->meta.segment == s ? NULL : e->meta.segment;
 }
@@ -361,13 +362,13 @@ bool meta_clean(struct engine *e) {
     uint32_t chunk = e->pool->super.geometry.chunk_blocks;
     uint64_t live = 0, segments = 0;
     bool weak = false;
-    uint32_t copies = MIN(e->pool->super.meta_copies, pool_in_sync_count(e->pool));
+    uint32_t copies = MIN(e->pool->super.meta_copies, pool_storing_count(e->pool));
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_META && s->live_blocks > 0) {
             live += s->live_blocks;
             segments++;
-            weak |= s->shape.copies < copies;
+            weak |= s->shape.copies < copies || rebuild_meta_must_move(e, s);
         }
     }
     weak &= !e->short_of_space;
@@ -381,7 +382,8 @@ bool meta_clean(struct engine *e) {
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_META && s->state == SEGMENT_SEALED) {
-            s->emptied = s->live_blocks * 2 < chunk || (weak && s->shape.copies < copies);
+            s->emptied = s->live_blocks * 2 < chunk ||
+                         (weak && (s->shape.copies < copies || rebuild_meta_must_move(e, s)));
         }
     }
     for (uint32_t p = 0; p < e->table.page_count; p++) {
@@ -471,7 +473,7 @@ static void tables_write_rest(struct engine *e, struct table_write *w, struct ro
     struct buf *buf = buf_new((size_t)w->directory.blocks * BLOCK_BYTES);
     memset(buf->data, 0, buf->bytes);
     struct directory_phys *d = (struct directory_phys *)(void *)buf->data;
-    d->pages = e->table.page_count;
+    d->pages = e->pages_written = e->table.page_count;
     memcpy(d->page, e->pages, e->table.page_count * sizeof(*e->pages));
     phys_seal(d, PHYS_DIRECTORY, DIRECTORY_VERSION, directory_bytes(e),
               e->pool->super.checkpoint + 1);
@@ -563,6 +565,7 @@ int meta_load_tables(struct engine *e, struct errmsg *reterr) {
         memcpy(e->pages, d->page, pages * sizeof(*e->pages));
     }
     buf_unref(buf);
+    segment_pages_committed(&e->table, pages);
     for (uint32_t p = 0; p < pages && err == OK; p++) {
         if (e->pages[p].length_bytes != segment_page_bytes(&e->table)) {
             err = ERR_CORRUPT;

@@ -10,7 +10,11 @@
  *     merge.c       one volume's layer into its tree; damaged volumes
  *     reclaim.c        what a deleted volume gives back
  *     build.c       rows under construction in a checkpoint
- *     cleaner.c     survivors of sparse segments into new rows
+ *     cleaner.c     room out of segments that are mostly dead: how much, and when
+ *     victims.c     … of which
+ *     mover.c       … by moving what survives to new rows
+ *     rebuild.c     columns of lost and leaving disks elsewhere
+ *     member.c      disks that are added, removed, replaced, and come back
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
  *     catalog.c     volumes and configuration records
  *     scrub.c       reading everything before somebody needs it
@@ -27,6 +31,7 @@
 #include "engine/slow.h"
 #include "log/log.h"
 #include "map/map.h"
+#include "segment/room.h"
 #include "tree/cache.h"
 #include "tree/tree.h"
 #include "volume/overlay.h"
@@ -153,6 +158,7 @@ struct build_block {
 struct row_job {
     struct list link;
     enum profile profile;
+    enum row_owner_kind kind;
     bool cold;
     uint32_t blocks, run_count;
     struct build_block block[ROW_DATA_MAX];
@@ -201,7 +207,36 @@ struct move { /* where a run was before the cleaner moved it to a row without re
     uint64_t present[4];
 };
 
+struct rebuild {             /* rebuild.c */
+    struct list relocations; /* columns on their way elsewhere */
+    struct fiber_queue work; /* the fiber sleeps here */
+    bool fiber_gone;
+    uint64_t due_at_ns[POOL_DISKS_MAX]; /* missing: from when on it is not waited for */
+    uint64_t lost_round;                /* checkpoints begun when the last disk was lost */
+    uint64_t pause_ns;                  /* after a round that found no room */
+    /* As of the last checkpoint. */
+    bool whole, waiting;
+    uint32_t disks; /* in sync then */
+    bool working;   /* something was left since the pool was whole */
+    uint64_t exposed, left_bytes;
+    uint64_t done_bytes, since_ns; /* of this rebuild */
+    /* Ever. */
+    uint64_t columns, evacuated, restriped, finished, bytes_written;
+    uint64_t added, removed, returned, spares_used;
+    /* Missing members: it was gone, and did not fail; when it is looked for again. */
+    bool gone[POOL_DISKS_MAX];
+    uint64_t return_at_ns[POOL_DISKS_MAX], return_pause_ns[POOL_DISKS_MAX];
+    bool needs_disk; /* columns of a lost disk found no place in the last round */
+};
+
 enum engine_state { ENGINE_RUNNING, ENGINE_CLOSING, ENGINE_FAILED };
+
+/* What a checkpoint was found to have room for, with so many chunks free (space.c). */
+struct room_proof {
+    struct segment_room room;
+    uint32_t meta_copies;
+    uint64_t blocks[PROFILE_COUNT]; /* of data, by profile; all 0: nothing known */
+};
 
 struct engine {
     struct volume_door door;
@@ -229,7 +264,7 @@ struct engine {
     uint64_t volume_id_issued; /* the last one given to a creation, applied or not */
     uint64_t vba_next;         /* of the next run; generation << 32 | counter */
 
-    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], meta;
+    struct stream hot[PROFILE_COUNT], cold[PROFILE_COUNT], nodes[PROFILE_COUNT], meta;
 
     /* requests */
     uint32_t running;     /* requests at work: others wait in the queue for one of them to end */
@@ -274,8 +309,13 @@ struct engine {
     struct roots_phys roots;   /* as committed */
     struct direct_phys *pages; /* where each table page is; by page */
     uint32_t page_room;
-    struct move *moves; /* of the running checkpoint */
+    uint32_t pages_written; /* by the running checkpoint */
+    struct move *moves;     /* of the running checkpoint */
     uint64_t move_count, move_room;
+
+    struct rebuild rebuild;
+    struct fiber_lock members; /* one change of disks at a time */
+    uint64_t last_request_ns;  /* when one ended */
 
     struct fiber_lock admission; /* held by the writer that is next to be admitted */
 
@@ -290,10 +330,16 @@ struct engine {
     uint32_t meta_keep, keep_segments;  /* segments: for all metadata; for all */
     uint64_t keep_nodes[PROFILE_COUNT]; /* blocks, by the profile they are stored in */
     uint32_t profiles_in_use;           /* mask */
+    struct room_proof room_proof;       /* anew after each recount */
 
     uint64_t reads, writes, read_bytes, write_bytes, unmaps;
     bool rewrite_map; /* the next checkpoint writes all of the map again */
     uint64_t checkpoints, cleaner_moved_blocks, cleaner_freed_segments;
+    uint64_t data_blocks, ref_blocks, node_blocks; /* written to rows */
+    uint64_t cleaner_ahead_blocks;                 /* of those moved: ahead of need */
+    bool ahead;                                    /* the running checkpoint is for that */
+    uint64_t ahead_done;    /* checkpoints when there was nothing to gain ahead */
+    uint64_t request_at_ns; /* when the last request came */
     uint64_t read_ahead_blocks;
     uint64_t volumes_healed, swept_blocks;
     uint64_t bytes_rows, bytes_meta;
@@ -375,6 +421,14 @@ void sweep_free(struct volume *v);
 
 /* space.c */
 void space_recount(struct engine *e); /* after a change of membership or of volumes */
+/* What the pool would be with these chunks, all else as it is. */
+struct space_forecast {
+    uint64_t usable_bytes, used_bytes; /* in blocks of the strongest profile in use */
+    bool storable;                     /* every volume's profile can be had */
+    bool fits;                         /* and all of them fit */
+};
+void space_forecast(const struct engine *e, const struct segment_room *all,
+                    struct space_forecast *ret_forecast);
 /* What a write under way has been promised; moves to the layer when it is applied. */
 struct charge {
     uint64_t blocks, bytes;
@@ -383,10 +437,12 @@ struct charge {
 HF_MUST_CHECK int space_admit(struct engine *e, struct volume *v, uint64_t block, uint64_t count,
                               struct charge *ret_charge);
 /* That would not have to wait for space. */
-bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count);
+bool space_is_plenty(struct engine *e, const struct volume *v, uint64_t count);
 /* What has its place on disk already needs no memory, and no room in a checkpoint. */
 void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
+/* Whether all that is promised still fits if a chunk of that member is used for something else. */
+bool space_spares_chunk(struct engine *e, uint32_t member);
 /* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
 bool space_is_short(const struct engine *e);
 /* It fits at all, in the protection that older segments still have. */
@@ -402,14 +458,44 @@ bool checkpoint_is_due(const struct engine *e); /* there is something to write o
 void checkpoint_loop(void *engine);             /* a fiber */
 HF_MUST_CHECK int checkpoint_run(struct engine *e, uint64_t flags);
 
-/* cleaner.c */
-HF_MUST_CHECK int cleaner_run(struct engine *e);
-/* Remembers where the run is, before it is moved to `to`. */
-void cleaner_note_move(struct engine *e, const struct map_run *run, const struct segment *to);
-/* Runs go back to where they were if a disk was lost that the new place needs. False: none did. */
-bool cleaner_take_back(struct engine *e);
+/* cleaner.c: in a checkpoint; `ahead`: more than is needed, for as long as nobody asks. */
+HF_MUST_CHECK int cleaner_run(struct engine *e, bool ahead);
+uint32_t cleaner_asks(const struct engine *e);   /* chunks of each disk that should be free */
+bool cleaner_is_idle(const struct engine *e);    /* nobody has asked for anything for a while */
+bool cleaner_is_curious(const struct engine *e); /* something changed since nothing was to gain */
+uint64_t cleaner_next_look_ns(const struct engine *e); /* when it might be idle */
+bool cleaner_gains_ahead(struct engine *e);            /* there is something to do ahead */
+
+/* mover.c */
 /* Whose a block of a row was when it was written. */
 struct row_run_phys row_owner(const struct row_phys *header, uint32_t block);
+
+/* rebuild.c */
+void rebuild_init(struct engine *e);
+void rebuild_begin(struct engine *e); /* of a mount */
+void rebuild_loop(void *engine);      /* a fiber */
+void rebuild_done(struct engine *e);
+void rebuild_member_lost(struct engine *e, uint32_t member);
+void rebuild_member_back(struct engine *e, uint32_t member);
+void rebuild_wake(struct engine *e);
+bool rebuild_needs_disk(const struct engine *e); /* a spare, if there is one */
+/* The cleaner is to write what lives in it to new segments. */
+bool rebuild_must_restripe(struct engine *e, const struct segment *s);
+/* A metadata segment that is not whole, or on a leaving disk. */
+bool rebuild_meta_must_move(const struct engine *e, const struct segment *s);
+/* Before tables are written: moves the columns that were copied; takes back those whose new disk
+ * was lost. True if any was. */
+bool rebuild_switch(struct engine *e);
+void rebuild_committed(struct engine *e);
+/* Gives back chunks that columns have left. Parks. */
+void rebuild_release(struct engine *e);
+void rebuild_status(const struct engine *e, struct engine_rebuild_status *ret_status);
+
+/* member.c */
+void members_tend(struct engine *e); /* drops, spares; parks */
+/* One that is to leave holds nothing but rows of the log, or is still in a committed table. */
+bool members_wait_for_checkpoint(const struct engine *e);
+void members_look_for_missing(struct engine *e); /* parks */
 
 /* request.c */
 void request_dispatch(struct volume_door *door, struct volume_request *request);

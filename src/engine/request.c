@@ -225,14 +225,14 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
 
 /* Data blocks of the largest row in a new segment of the volume's profile. */
 static uint32_t fresh_row_blocks(struct engine *e, const struct volume *v) {
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    uint32_t disks = MAX(1u, pool_storing_count(e->pool));
     struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile, disks)};
     return row_capacity(&e->table, &fresh, false, false);
 }
 
 /* Writes of at least this many blocks go straight into rows. */
 static uint32_t ref_least_blocks(struct engine *e, const struct volume *v) {
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
+    uint32_t disks = MAX(1u, pool_storing_count(e->pool));
     struct shape shape = profile_shape((enum profile)v->phys.profile, disks);
     uint32_t stripe = shape.data * (uint32_t)REF_COLUMN_BLOCKS;
     uint32_t fresh = fresh_row_blocks(e, v);
@@ -422,6 +422,8 @@ static int write_ref(struct engine *e, struct volume *v, uint64_t block, uint32_
         if (err == OK) {
             err = ref_log(e, v, block, row, &charge);
             *ret_done = row->blocks;
+            e->ref_blocks += row->blocks;
+            e->bytes_rows += row->buf->bytes * row->segment->shape.copies;
         } else {
             log_expect(e->log, -1);
         }
@@ -773,6 +775,7 @@ void request_dispatch(struct volume_door *door, struct volume_request *q) {
         volume_complete(q, ERR_SHUTDOWN);
         return;
     }
+    e->request_at_ns = env_now_ns(e->env);
     if (e->running >= e->limits.requests) {
         q->task.next = NULL;
         if (e->queue_tail != NULL) {

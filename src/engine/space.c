@@ -26,9 +26,8 @@
 #include "base/math.h"
 #include "base/sabotage.h"
 #include "engine/private.h"
-#include "segment/room.h"
 
-enum { RESERVE_PERCENT = 12, IDLE_CHECKPOINTS_MAX = 8 };
+enum { RESERVE_PERCENT = 12, IDLE_CHECKPOINTS_MAX = 8, PROOF_AHEAD_BLOCKS = 1024 };
 
 uint64_t volume_promised_blocks(const struct volume *v) {
     uint64_t size = v->phys.size_bytes / BLOCK_BYTES;
@@ -76,8 +75,7 @@ static uint32_t meta_segments(const struct engine *e, uint64_t live_blocks) {
     return (uint32_t)div_round_up((live_blocks + growth) * 5 / 4, g->chunk_blocks) + 1;
 }
 
-/* Segments for that, and for all nodes and the cleaner, at most: for a quick answer, and for the
- * cleaner, who makes this free. */
+/* Segments for that, and for all nodes and the cleaner, at most: what the cleaner makes free. */
 static uint32_t keep_segments(const struct engine *e) {
     uint64_t segments = e->meta_keep;
     uint64_t each = MAX(1u, e->pool->super.geometry.chunk_blocks * e->table.density[1] / 1024);
@@ -104,13 +102,14 @@ static void keep_recount(struct engine *e) {
         e->keep_nodes[node_profile(e, (enum profile)v->phys.profile)] += node_blocks(e, v);
     }
     e->keep_segments = SABOTAGE(reserve_sold) ? 0 : keep_segments(e);
+    memset(&e->room_proof, 0, sizeof(e->room_proof));
 }
 
 /* ---- what may be sold ---- */
 
 /* Chunks that a pool with these volumes keeps for itself. */
-static uint64_t reserved_chunks(const struct engine *e) {
-    uint32_t widest = 1, disks = MAX(1u, pool_in_sync_count(e->pool));
+static uint64_t reserved_chunks(const struct engine *e, uint32_t disks) {
+    uint32_t widest = 1;
     uint64_t chunks = 0;
     for (int p = 0; p < PROFILE_COUNT; p++) {
         if ((e->profiles_in_use >> p & 1) != 0) {
@@ -129,23 +128,65 @@ static uint64_t reserved_chunks(const struct engine *e) {
     return chunks + 2 * widest + 3 * div_round_up(e->limits.dirty_bytes, chunk_bytes(e));
 }
 
-void space_recount(struct engine *e) {
+static uint64_t room_chunks(const struct segment_room *room) {
     uint64_t chunks = 0;
-    uint32_t disks = MAX(1u, pool_in_sync_count(e->pool));
-    struct segment_room all = segment_room_all(&e->table);
-    for (uint32_t i = 0; i < all.count; i++) {
-        chunks += all.chunks[i];
+    for (uint32_t i = 0; i < room->count; i++) {
+        chunks += room->chunks[i];
     }
-    for (int p = 0; p < PROFILE_COUNT; p++) {
-        struct segment_room room = all;
-        uint64_t usable = segment_room_take(&room, (enum profile)p, UINT64_MAX);
-        e->share[p] = usable == 0 ? 0 : SHARE_ONE / usable + 1;
-    }
-    keep_recount(e);
-    uint64_t reserved = SABOTAGE(reserve_sold) ? 0 : reserved_chunks(e);
+    return chunks;
+}
+
+/* Of one block; 0: the profile cannot be stored. */
+static uint64_t share_in(const struct segment_room *all, enum profile p) {
+    struct segment_room room = *all;
+    uint64_t usable = segment_room_take(&room, p, UINT64_MAX);
+    return usable == 0 ? 0 : SHARE_ONE / usable + 1;
+}
+
+/* What may be sold of all of it. */
+static uint64_t limit_in(const struct engine *e, const struct segment_room *all) {
+    uint64_t chunks = room_chunks(all);
+    uint64_t reserved = SABOTAGE(reserve_sold) ? 0 : reserved_chunks(e, MAX(1u, all->count));
     uint64_t percent = chunks == 0 ? 100 : reserved * 100 / chunks + 1;
     percent = MIN(MAX(percent, (uint64_t)RESERVE_PERCENT), (uint64_t)100);
-    e->limit_share = SHARE_ONE / 100 * (100 - percent);
+    return SHARE_ONE / 100 * (100 - percent);
+}
+
+void space_forecast(const struct engine *e, const struct segment_room *all,
+                    struct space_forecast *ret) {
+    uint64_t limit = limit_in(e, all), used = 0, strongest = share_in(all, PROFILE_SINGLE);
+    ret->storable = true;
+    LIST_FOR_EACH(link, &e->volumes) {
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        enum profile p = (enum profile)v->phys.profile;
+        uint64_t share = share_in(all, p), node_share = share_in(all, node_profile(e, p));
+        uint64_t blocks =
+            volume_promised_blocks(v) + v->admitted_blocks + v->dirty_blocks + v->frozen_blocks;
+        uint64_t more = 0;
+        bool fits = share != 0 && node_share != 0 &&
+                    !__builtin_mul_overflow(blocks, share, &more) &&
+                    !__builtin_add_overflow(used, more, &used) &&
+                    !__builtin_mul_overflow(node_blocks(e, v), node_share, &more) &&
+                    !__builtin_add_overflow(used, more, &used);
+        ret->storable &=
+            fits && shape_losses(profile_shape(p, MAX(1u, all->count))) >= profile_losses(p);
+        strongest = MAX(strongest, share);
+    }
+    ret->fits = ret->storable && used <= limit;
+    ret->usable_bytes = strongest == 0 ? 0 : limit / strongest * BLOCK_BYTES;
+    ret->used_bytes = strongest == 0 ? 0 : used / strongest * BLOCK_BYTES;
+}
+
+void space_recount(struct engine *e) {
+    e->room_proof.room.count = 0; /* as many disks may be missing no longer, or more */
+    uint32_t disks = MAX(1u, pool_storing_count(e->pool));
+    struct segment_room all = segment_room_all(&e->table);
+    uint64_t chunks = room_chunks(&all);
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        e->share[p] = share_in(&all, (enum profile)p);
+    }
+    keep_recount(e);
+    e->limit_share = limit_in(e, &all);
     /* What checkpoints may need of one disk at worst, but not more than a quarter of it. */
     uint64_t dirty_chunks = e->limits.dirty_bytes * 3 / 2 / chunk_bytes(e);
     e->ref_keep_free = (uint32_t)MIN(dirty_chunks + 5, chunks / disks / 4);
@@ -184,28 +225,27 @@ static bool dirty_has_room(const struct engine *e, uint64_t bytes) {
     return dirty == 0 || dirty + bytes <= e->limits.dirty_bytes;
 }
 
-/* Blocks of the profile that a checkpoint has yet to write, at most. What went into rows already is
- * counted with them as long as there is as much that did not. */
-static uint64_t unwritten_blocks(const struct engine *e, enum profile p) {
-    uint64_t blocks = 0;
+/* Blocks of each profile that a checkpoint has yet to write, at most. What went into rows already
+ * is counted with them as long as there is as much that did not. */
+static void unwritten_blocks(const struct engine *e, uint64_t ret_blocks[PROFILE_COUNT]) {
+    uint64_t limit = dirty_total_bytes(e) / BLOCK_BYTES;
+    memset(ret_blocks, 0, PROFILE_COUNT * sizeof(ret_blocks[0]));
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
-        if (v->phys.profile == p) {
-            blocks += v->admitted_bytes / BLOCK_BYTES;
-            blocks += v->active.data_blocks + v->frozen.data_blocks;
-        }
+        uint64_t *blocks = &ret_blocks[v->phys.profile];
+        *blocks += v->admitted_bytes / BLOCK_BYTES;
+        *blocks = MIN(*blocks + v->active.data_blocks + v->frozen.data_blocks, limit);
     }
-    return MIN(blocks, dirty_total_bytes(e) / BLOCK_BYTES);
 }
 
-/* Whether a checkpoint finds room for all metadata, all nodes, all that is dirty and `count` blocks
- * of `p` more; with `cleaning`, for a segment a profile that the cleaner fills, too. */
-static bool room_holds(const struct engine *e, struct segment_room room, enum profile p,
-                       uint64_t count, bool cleaning) {
+/* Whether a checkpoint finds room for all metadata, all nodes, and these blocks of data of each
+ * profile; with `cleaning`, for a segment a profile that the cleaner fills, too. */
+static bool room_holds(const struct engine *e, struct segment_room room,
+                       const uint64_t data_blocks[PROFILE_COUNT], bool cleaning) {
     bool fits = segment_room_take_segments(&room, meta_profile(e), e->meta_keep);
     for (int i = 0; i < PROFILE_COUNT && fits; i++) {
         bool in_use = (e->profiles_in_use >> i & 1) != 0 && !SABOTAGE(reserve_sold);
-        uint64_t blocks = unwritten_blocks(e, (enum profile)i) + (i == (int)p ? count : 0);
+        uint64_t blocks = data_blocks[i];
         blocks = in_use ? MAX(blocks + e->keep_nodes[i], (uint64_t)1) : blocks;
         fits = segment_room_take(&room, (enum profile)i, blocks) == blocks &&
                segment_room_take_segments(&room, (enum profile)i, in_use && cleaning);
@@ -214,33 +254,77 @@ static bool room_holds(const struct engine *e, struct segment_room room, enum pr
 }
 
 /* In full protection now, and somehow if all disks go that may. */
-static bool chunks_have_room(const struct engine *e, const struct volume *v, uint64_t count) {
-    enum profile p = (enum profile)v->phys.profile;
-    struct segment_room room = segment_room_free(&e->table, 0), after = room;
-    uint32_t least = UINT32_MAX, chunk = e->pool->super.geometry.chunk_blocks;
-    for (uint32_t i = 0; i < room.count; i++) {
-        least = MIN(least, room.chunks[i]);
+static bool room_is_safe(const struct engine *e, const struct segment_room *room,
+                         const uint64_t blocks[PROFILE_COUNT]) {
+    struct segment_room after = *room;
+    after.lost = segment_members_missing(&e->table);
+    segment_room_lose(&after, segment_losses_least(&e->table, meta_profile(e)));
+    return room_holds(e, *room, blocks, true) && room_holds(e, after, blocks, false);
+}
+
+/* What is known already: less than what has been found to fit fits into the same chunks, too. */
+static bool room_is_proven(const struct engine *e, const struct segment_room *room,
+                           const uint64_t blocks[PROFILE_COUNT]) {
+    const struct room_proof *proof = &e->room_proof;
+    bool proven =
+        room->count == proof->room.count && e->pool->meta_copies == proof->meta_copies &&
+        memcmp(room->chunks, proof->room.chunks, room->count * sizeof(room->chunks[0])) == 0;
+    for (int i = 0; i < PROFILE_COUNT && proven; i++) {
+        proven = blocks[i] <= proof->blocks[i];
     }
-    /* Quick where there is plenty: a segment takes no more than one chunk of each disk. */
-    uint64_t each = MAX(1u, chunk * e->table.density[1] / 1024);
-    uint64_t unwritten = dirty_total_bytes(e) / BLOCK_BYTES + count;
-    if (e->keep_segments + PROFILE_COUNT + unwritten / each <= least && room.count > 0) {
+    return proven;
+}
+
+static bool chunks_have_room(struct engine *e, const struct volume *v, uint64_t count) {
+    uint64_t blocks[PROFILE_COUNT];
+    unwritten_blocks(e, blocks);
+    blocks[v->phys.profile] += count;
+    struct segment_room room = segment_room_free(&e->table, 0);
+    if (room_is_proven(e, &room, blocks)) {
         return true;
     }
-    uint32_t missing = e->pool->super.member_count - pool_in_sync_count(e->pool);
-    after.lost = missing;
-    segment_room_lose(&after, segment_losses_least(&e->table, meta_profile(e)));
-    return room_holds(e, room, p, count, true) && room_holds(e, after, p, count, false);
+    if (!room_is_safe(e, &room, blocks)) {
+        return false;
+    }
+    /* The reckoning costs more than all else that an admission does: once for many of them. */
+    struct room_proof *proof = &e->room_proof;
+    proof->room = room;
+    proof->meta_copies = e->pool->meta_copies;
+    memcpy(proof->blocks, blocks, sizeof(blocks));
+    blocks[v->phys.profile] += PROOF_AHEAD_BLOCKS;
+    if (room_is_safe(e, &room, blocks)) {
+        memcpy(proof->blocks, blocks, sizeof(blocks));
+    }
+    return true;
+}
+
+static bool checkpoint_fits(const struct engine *e, uint32_t lost) {
+    struct segment_room room = segment_room_free(&e->table, 0);
+    uint64_t blocks[PROFILE_COUNT];
+    room.lost = lost;
+    unwritten_blocks(e, blocks);
+    return room_holds(e, room, blocks, false);
+}
+
+bool space_spares_chunk(struct engine *e, uint32_t member) {
+    if (e->table.chunk_free[member] < 2) {
+        return false;
+    }
+    e->table.chunk_free[member]--;
+    struct segment_room room = segment_room_free(&e->table, 0);
+    uint64_t blocks[PROFILE_COUNT];
+    unwritten_blocks(e, blocks);
+    bool spares = room_is_proven(e, &room, blocks) || room_is_safe(e, &room, blocks);
+    e->table.chunk_free[member]++;
+    return spares;
 }
 
 bool space_is_short(const struct engine *e) {
-    return !room_holds(e, segment_room_free(&e->table, 0), PROFILE_COUNT, 0, false);
+    return !checkpoint_fits(e, 0);
 }
 
 bool space_holds_checkpoint(const struct engine *e) {
-    struct segment_room room = segment_room_free(&e->table, 0);
-    room.lost = e->pool->super.member_count - pool_in_sync_count(e->pool);
-    return room_holds(e, room, PROFILE_COUNT, 0, false);
+    return checkpoint_fits(e, segment_members_missing(&e->table));
 }
 
 static int wait_for_checkpoint(struct engine *e) {
@@ -276,7 +360,7 @@ static uint64_t charged_blocks(const struct engine *e) {
     return blocks;
 }
 
-bool space_is_plenty(const struct engine *e, const struct volume *v, uint64_t count) {
+bool space_is_plenty(struct engine *e, const struct volume *v, uint64_t count) {
     return SABOTAGE(admission_off) ||
            (promise_has_room(e, v, count) && chunks_have_room(e, v, count));
 }

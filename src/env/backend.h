@@ -19,6 +19,20 @@
 
 #include "base/list.h"
 #include "env/env.h"
+#include "env/net.h"
+
+/* Sockets. What net.c has checked is not checked again. */
+struct net_ops {
+    int (*listen)(struct env *env, const char *address,
+                  void (*accepted)(void *owner, struct net_stream *stream), void *owner,
+                  struct net_listener **ret_listener, struct errmsg *reterr);
+    void (*listener_close)(struct net_listener *listener);
+    void (*readv)(struct net_stream *stream, const struct iovec *iov, uint32_t iov_count,
+                  void (*done)(void *owner, int64_t result), void *owner);
+    void (*writev)(struct net_stream *stream, const struct iovec *iov, uint32_t iov_count,
+                   void (*done)(void *owner, int64_t result), void *owner);
+    void (*stream_close)(struct net_stream *stream, void (*closed)(void *owner), void *owner);
+};
 
 struct env_ops {
     uint64_t (*now)(struct env *env); /* always fresh */
@@ -45,11 +59,25 @@ struct env_ops {
     /* Alignment and the sum of the iovec are checked; the range is not. io->result is OK. */
     void (*disk_submit)(struct env_disk *disk, struct env_io *io);
     int (*disk_probe)(struct env_disk *disk, struct errmsg *reterr);
+
+    const struct net_ops *net; /* NULL: it has no sockets */
 };
 
-/* First in every backend's own struct. */
+/* First in every backend's own structs. */
 struct env_disk {
     struct env *env;
+};
+
+enum { NET_ADDRESS_MAX = 128 };
+
+struct net_listener {
+    struct env *env;
+    char address[NET_ADDRESS_MAX];
+};
+
+struct net_stream {
+    struct env *env;
+    char peer[NET_ADDRESS_MAX], local[NET_ADDRESS_MAX];
 };
 
 struct env {

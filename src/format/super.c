@@ -106,9 +106,9 @@ static bool member_is_good(const struct super_phys *s, uint32_t index) {
     if (m->state == MEMBER_NONE) {
         return true;
     }
-    if (m->state > MEMBER_MISSING || m->device_class > 1 || uuid_is_zero(&m->disk) ||
-        !disk_blocks_fit(&s->geometry, m->disk_blocks) || m->chunks == 0 ||
-        m->chunks > layout_chunk_count(&s->geometry, m->disk_blocks) ||
+    if (m->state > MEMBER_MISSING || m->role > MEMBER_SPARE || m->device_class > 1 ||
+        uuid_is_zero(&m->disk) || !disk_blocks_fit(&s->geometry, m->disk_blocks) ||
+        m->chunks == 0 || m->chunks > layout_chunk_count(&s->geometry, m->disk_blocks) ||
         m->ring_tail > RING_START + (uint64_t)s->geometry.ring_blocks ||
         m->state_epoch > s->config_epoch || !text_ends(m->path_hint, sizeof(m->path_hint))) {
         return false;

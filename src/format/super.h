@@ -36,11 +36,19 @@ enum member_state { /* on disk */
                               new goes to it, its columns of sealed segments stay valid */
 };
 
+enum member_role { /* on disk: what a member is used for; independent of its state */
+                   MEMBER_NORMAL = 0,
+                   MEMBER_LEAVING = 1, /* to be removed: nothing new goes to it, what it holds is
+                                          written elsewhere; missing: it is not taken back */
+                   MEMBER_SPARE = 2,   /* holds nothing until a disk is lost */
+};
+
 struct member_phys {
     struct uuid disk;
     uint8_t state;
-    uint8_t device_class;    /* 0 rotational, 1 flash */
-    uint16_t failure_domain; /* 0: the disk itself */
+    uint8_t device_class;   /* 0 rotational, 1 flash */
+    uint8_t failure_domain; /* 0: the disk itself */
+    uint8_t role;           /* enum member_role */
     uint32_t chunks;
     uint64_t disk_blocks;
     uint64_t ring_tail;   /* ring block of the oldest row that replay needs */
@@ -48,7 +56,8 @@ struct member_phys {
     /* MISSING: the mount whose superblock it had last, as far as those who left it out know. A
      * superblock of a later mount on such a disk was written by another side. */
     uint64_t state_generation, state_mount_id;
-    char path_hint[64]; /* where it was last seen, for messages only */
+    uint64_t state_sequence; /* … and the last superblock that it certainly has */
+    char path_hint[56];      /* where it was last seen, for messages only */
 };
 _Static_assert(sizeof(struct member_phys) == 128, "on disk");
 
@@ -103,7 +112,7 @@ _Static_assert(sizeof(struct roots_phys) == 472, "on disk");
 
 /* One bit of features_incompat for each revision of the format that this program reads. Until the
  * format is declared stable a change takes the next bit and forgets the one before. */
-enum { SUPER_INCOMPAT_KNOWN = 2, SUPER_RO_COMPAT_KNOWN = 0 };
+enum { SUPER_INCOMPAT_KNOWN = 4, SUPER_RO_COMPAT_KNOWN = 0 };
 
 enum { SUPER_FLAG_EXPORTED = 1, SUPER_FLAG_CLEAN = 2 /* log empty: nothing to replay */ };
 

@@ -20,6 +20,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "base/sabotage.h"
 #include "iscsi/internal.h"
 
 static void command_respond(struct iscsi_command *command);
@@ -31,18 +32,18 @@ void command_unref(struct iscsi_command *command) {
     if (--command->refs != 0) {
         return;
     }
-    struct iscsi_server *server = command->server;
+    struct iscsi_loop *loop = command->loop;
     if (command->buffer != NULL) {
-        memory_put(&server->memory, command->buffer);
-        server_memory_freed(server);
+        memory_put(&loop->memory, command->buffer);
+        server_memory_freed(loop->server);
     }
     mem_free(command);
-    server_command_gone(server);
+    server_command_gone(loop);
 }
 
 struct iscsi_command *command_find(struct iscsi_session *session, uint32_t itt) {
-    LIST_FOR_EACH(it, &session->commands) {
-        struct iscsi_command *command = CONTAINER_OF(it, struct iscsi_command, in_session);
+    LIST_FOR_EACH(it, &session->by_itt[itt % COMMAND_BUCKETS]) {
+        struct iscsi_command *command = CONTAINER_OF(it, struct iscsi_command, in_bucket);
         if (command->itt == itt) {
             return command;
         }
@@ -60,10 +61,12 @@ static void leave_session(struct iscsi_command *command) {
     struct iscsi_session *session = command->session;
     if (command->immediate) {
         session->immediate_count--;
-    } else {
+    } else if (!SABOTAGE(iscsi_window_stuck) || !command->task_open) {
         session->command_count--;
     }
+    counter_add(&session->commands_ended, 1);
     list_remove(&command->in_session);
+    list_remove(&command->in_bucket);
     list_remove(&command->in_waiters);
     command->session = NULL;
 }
@@ -142,7 +145,7 @@ static void command_respond(struct iscsi_command *command) {
         put_be32(tx->bhs + AT_TTT, ISCSI_TAG_NONE);
         tx->data = task->data_in;
         tx->data_bytes = task->data_in_ready_bytes;
-        command->session->read_bytes += task->data_in_ready_bytes;
+        counter_add(&command->session->read_bytes, task->data_in_ready_bytes);
     } else {
         tx->bhs[0] = OP_SCSI_RESPONSE;
         tx->bhs[AT_FLAGS] = BHS_FINAL;
@@ -158,10 +161,13 @@ static void command_respond(struct iscsi_command *command) {
     tx_queue(command->session->connection, tx);
 }
 
-/* A begun command whose data did not come as agreed, or for which there is no memory. */
+/* A begun command whose data did not come as agreed, or for which there is no memory. If somebody
+ * of another loop has dropped it, that is on its way. */
 static void command_refuse(struct iscsi_command *command, enum scsi_sense_code code,
                            enum scsi_status status) {
-    scsi_task_refuse(&command->task, code);
+    if (!scsi_task_refuse(&command->task, code)) {
+        return;
+    }
     if (status != SCSI_CHECK_CONDITION) {
         command->task.status = (uint8_t)status;
         command->task.sense_bytes = 0;
@@ -185,7 +191,7 @@ static void send_r2t(struct iscsi_command *command, struct iscsi_r2t *r2t) {
         .length_bytes =
             MIN(command->task.data_out_bytes - command->asked_bytes, parameters->max_burst_bytes),
     };
-    command->data_ns = env_now_ns(connection->server->env);
+    command->data_ns = env_now_ns(connection->loop->env);
     command->asked_bytes += r2t->length_bytes;
     struct iscsi_tx *tx = tx_new(OP_R2T, BHS_FINAL);
     tx->stat_sn = STAT_CURRENT;
@@ -207,7 +213,7 @@ static bool memory_is_there(struct iscsi_command *command) {
         return true;
     }
     struct iscsi_connection *connection = command->session->connection;
-    command->buffer = memory_get(&command->server->memory, connection->memory, bytes);
+    command->buffer = memory_get(&command->loop->memory, connection->memory, bytes);
     return command->buffer != NULL;
 }
 
@@ -221,7 +227,7 @@ static void command_progress(struct iscsi_command *command) {
         command->ran = true;
         task->data_out = task->data_in =
             command->buffer != NULL ? command->buffer->pages->data : NULL;
-        command->session->write_bytes += task->data_out_bytes;
+        counter_add(&command->session->write_bytes, task->data_out_bytes);
         scsi_task_run(task);
         return;
     }
@@ -265,11 +271,11 @@ static struct iscsi_command *command_new(struct iscsi_connection *connection) {
     const uint8_t *bhs = connection->rx.bhs;
     struct iscsi_command *command = MEM_NEW(struct iscsi_command);
     command->refs = 1;
-    command->server = connection->server;
-    command->server->command_count++;
+    command->loop = connection->loop;
+    server_command_new(command->loop);
     command->session = session;
     list_init(&command->in_waiters);
-    command->data_ns = env_now_ns(command->server->env);
+    command->data_ns = connection->rx.arrived_ns;
     command->itt = get_be32(bhs + AT_ITT);
     command->immediate = bhs_is_immediate(bhs);
     command->reads = (bhs[AT_FLAGS] & COMMAND_READ) != 0;
@@ -288,13 +294,25 @@ static struct iscsi_command *command_new(struct iscsi_connection *connection) {
     task->dropped = task_dropped;
     task->owner = command;
     list_append(&session->commands, &command->in_session);
+    list_append(&session->by_itt[command->itt % COMMAND_BUCKETS], &command->in_bucket);
     if (command->immediate) {
         session->immediate_count++;
     } else {
         session->command_count++;
     }
-    session->commands_total++;
+    counter_add(&session->commands_total, 1);
     return command;
+}
+
+/* Once more, when everybody can see that we wait: see server_memory_freed(). */
+static void wait_for_memory(struct iscsi_command *command) {
+    list_append(&command->loop->memory_waiters, &command->in_waiters);
+    if (!atomic_exchange(&command->loop->has_waiters, true)) {
+        (void)atomic_fetch_add(&command->loop->server->memory.waiting_loops, 1);
+    }
+    if (memory_is_there(command)) {
+        list_remove(&command->in_waiters);
+    }
 }
 
 void command_header(struct iscsi_connection *connection, bool in_window) {
@@ -326,7 +344,7 @@ void command_header(struct iscsi_connection *connection, bool in_window) {
         if (rx->segment_bytes != 0 || command->unsolicited_open) {
             command->no_memory = true;
         } else {
-            list_append(&command->server->memory_waiters, &command->in_waiters);
+            wait_for_memory(command);
         }
         return;
     }
@@ -408,7 +426,7 @@ static enum scsi_sense_code data_out_check(struct iscsi_command *command, const 
     if (r2t == NULL) {
         return SENSE_UNEXPECTED_UNSOLICITED_DATA;
     }
-    if (data_sn != r2t->data_sn) {
+    if (data_sn != r2t->data_sn && !SABOTAGE(iscsi_data_order_unchecked)) {
         return SENSE_PROTOCOL_CRC;
     }
     uint32_t left = r2t->length_bytes - r2t->received_bytes;
@@ -449,7 +467,7 @@ void data_out_arrived(struct iscsi_connection *connection) {
         command_refuse(command, command->delivery_error, SCSI_CHECK_CONDITION);
         return;
     }
-    command->data_ns = env_now_ns(command->server->env);
+    command->data_ns = connection->rx.arrived_ns;
     if (get_be32(bhs + AT_TTT) == ISCSI_TAG_NONE) {
         command->unsolicited_sn++;
         take_unsolicited(command, bytes, (bhs[AT_FLAGS] & BHS_FINAL) != 0);

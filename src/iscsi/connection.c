@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MPL-2.0
 /* One TCP connection: taking PDUs off the wire, putting PDUs on it, its timers and its end.
  *
- * Receiving. Bytes are read into a buffer of 32 KiB, from which headers are taken; as soon as a
- * header says where its data segment belongs, the rest of the segment is read straight there, with
- * what follows it going to the buffer in the same call. Small writes thus cost one copy and share
- * system calls, large ones cost none. One read is outstanding at all times, so that the end of the
- * stream is noticed, unless too many answers wait to be sent: then reading stops until they have
- * been taken.
+ * Receiving. Bytes are read into a buffer, from which headers are taken; as soon as a header says
+ * where its data segment belongs, the rest of the segment is read straight there, with what follows
+ * it going to the buffer in the same call: little behind a long segment, for what follows is likely
+ * to be a long one again. Small writes thus cost one copy and share system calls, large ones cost
+ * next to none. A session that fills its buffer gets a larger one. One read is outstanding at all
+ * times, so that the end of the stream is noticed, unless too many answers wait to be sent: then
+ * reading stops until they have been taken.
  *
- * Sending. Items queue up; one writev takes what fits 32 PDUs or 2 MiB. Serial numbers are stamped
+ * Sending. Items queue up until the loop has run what was ready, so that commands that end together
+ * are answered together; one writev takes what fits 32 PDUs or 2 MiB. Serial numbers are stamped
  * when a PDU is put into a batch, so StatSN has the order of the wire and MaxCmdSN is the newest.
  * A long read lets others in between its batches. */
 #include <string.h>
@@ -174,7 +176,7 @@ static void tx_write(struct iscsi_connection *connection) {
         }
     }
     connection->writing = true;
-    connection->writing_since_ns = env_now_ns(connection->server->env);
+    connection->writing_since_ns = env_now_ns(connection->loop->env);
     net_stream_writev(connection->stream, iov, iov_count, tx_written, connection);
 }
 
@@ -206,10 +208,27 @@ static void tx_written(void *owner, int64_t result) {
     connection_rx_resume(connection);
 }
 
+static void connection_free(struct iscsi_connection *connection);
+
+static void tx_run(struct env_task *task) {
+    struct iscsi_connection *connection = CONTAINER_OF(task, struct iscsi_connection, tx_task);
+    connection->tx_task_queued = false;
+    if (connection->closed) {
+        connection_free(connection);
+        return;
+    }
+    tx_write(connection);
+}
+
 void tx_queue(struct iscsi_connection *connection, struct iscsi_tx *tx) {
     list_append(&connection->tx_queue, &tx->in_queue);
     connection->tx_count++;
-    tx_write(connection);
+    if (tx->starts_digests) { /* they hold for what comes in from now on, too */
+        tx_write(connection);
+    } else if (!connection->writing && !connection->tx_task_queued) {
+        connection->tx_task_queued = true;
+        env_defer(connection->loop->env, &connection->tx_task);
+    }
 }
 
 void tx_withdraw(struct iscsi_connection *connection, struct iscsi_command *command) {
@@ -360,7 +379,7 @@ static bool rx_take_tail(struct iscsi_connection *connection) {
         return false;
     }
     rx->stage = RX_HEADER;
-    connection->heard_ns = env_now_ns(connection->server->env);
+    connection->heard_ns = rx->arrived_ns;
     if (!rx->ignored) {
         if (connection->stage == CONNECTION_FULL) {
             session_pdu(connection);
@@ -374,7 +393,7 @@ static bool rx_take_tail(struct iscsi_connection *connection) {
 
 static bool rx_is_held_up(const struct iscsi_connection *connection) {
     return connection->reads_no_more || connection->stage == CONNECTION_CLOSING ||
-           connection->tx_count > ISCSI_TX_QUEUE_MAX;
+           connection->login.waits || connection->tx_count > ISCSI_TX_QUEUE_MAX;
 }
 
 static void rx_process(struct iscsi_connection *connection) {
@@ -411,13 +430,27 @@ static void rx_arrived(void *owner, int64_t result) {
         return;
     }
     uint32_t bytes = (uint32_t)result;
+    rx->arrived_ns = env_now_ns(connection->loop->env);
     if (rx->stage == RX_DATA) {
         uint32_t of_segment = MIN(bytes, rx->segment_bytes - rx->got_bytes);
         rx->got_bytes += of_segment;
         bytes -= of_segment;
     }
     rx->end += bytes;
+    rx->fills = rx->end == rx->buffer_bytes;
     rx_process(connection);
+}
+
+enum { RX_LONG_BYTES = 32 << 10 };
+#define RX_AHEAD_BYTES 4096u
+
+static void rx_grow(struct iscsi_connection *connection) {
+    struct iscsi_rx *rx = &connection->rx;
+    rx->fills = false;
+    if (connection->stage == CONNECTION_FULL && rx->buffer_bytes < RX_BUFFER_BYTES_MAX) {
+        rx->buffer_bytes *= 2;
+        rx->buffer = mem_realloc(rx->buffer, rx->buffer_bytes);
+    }
 }
 
 static void rx_read(struct iscsi_connection *connection) {
@@ -430,9 +463,14 @@ static void rx_read(struct iscsi_connection *connection) {
         rx->end -= rx->start;
         rx->start = 0;
     }
+    if (rx->fills) {
+        rx_grow(connection);
+    }
     struct iovec iov[3];
     uint32_t count = rx->stage == RX_DATA ? rx_places(rx, iov) : 0;
-    iov[count++] = (struct iovec){rx->buffer + rx->end, RX_BUFFER_BYTES - rx->end};
+    bool is_long = rx->stage == RX_DATA && rx->segment_bytes - rx->got_bytes >= RX_LONG_BYTES;
+    uint32_t room = rx->buffer_bytes - rx->end;
+    iov[count++] = (struct iovec){rx->buffer + rx->end, is_long ? MIN(room, RX_AHEAD_BYTES) : room};
     rx->reading = true;
     net_stream_readv(connection->stream, iov, count, rx_arrived, connection);
 }
@@ -445,6 +483,7 @@ uint32_t connection_new_ttt(struct iscsi_connection *connection) {
 
 void connection_rx_resume(struct iscsi_connection *connection) {
     if (!connection->rx.reading && !rx_is_held_up(connection)) {
+        connection->rx.arrived_ns = env_now_ns(connection->loop->env);
         rx_process(connection);
     }
 }
@@ -477,10 +516,11 @@ static bool is_stalled(const struct iscsi_connection *connection, uint64_t now) 
 
 static void timer_fired(struct env_timer *timer) {
     struct iscsi_connection *connection = CONTAINER_OF(timer, struct iscsi_connection, timer);
-    struct iscsi_server *server = connection->server;
-    uint64_t now = env_now_ns(server->env);
-    uint64_t silence = server->options.keepalive_s * NS_PER_S;
-    uint64_t patience = server->options.keepalive_answer_s * NS_PER_S;
+    const struct iscsi_options *options = &connection->server->options;
+    struct env *env = connection->loop->env;
+    uint64_t now = env_now_ns(env);
+    uint64_t silence = options->keepalive_s * NS_PER_S;
+    uint64_t patience = options->keepalive_answer_s * NS_PER_S;
     if (connection->stage == CONNECTION_LOGIN) {
         connection_close(connection, "the login took too long");
         return;
@@ -491,11 +531,11 @@ static void timer_fired(struct env_timer *timer) {
     }
     if (connection->heard_ns + silence > now) {
         connection->ping_sent = false;
-        env_timer_arm(server->env, timer, connection->heard_ns + silence);
+        env_timer_arm(env, timer, connection->heard_ns + silence);
     } else if (connection->ping_sent) {
         connection_close(connection, "the initiator does not answer");
     } else {
-        env_timer_arm(server->env, timer, now + patience);
+        env_timer_arm(env, timer, now + patience);
         send_ping(connection);
     }
 }
@@ -504,14 +544,16 @@ static void timer_fired(struct env_timer *timer) {
 
 void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
                        const struct net_prefix *address) {
-    struct iscsi_server *server = portal->server;
+    struct iscsi_loop *loop = portal->loop;
+    struct iscsi_server *server = loop->server;
     struct iscsi_connection *connection = MEM_NEW(struct iscsi_connection);
     connection->server = server;
+    connection->loop = loop;
     connection->stream = stream;
     connection->portal_tag = portal->tag;
     connection->address = *address;
     connection->stage = CONNECTION_LOGIN;
-    connection->since_ns = env_now_ns(server->env);
+    connection->since_ns = env_now_ns(loop->env);
     connection->heard_ns = connection->since_ns;
     connection->segment_bytes_max = LOGIN_SEGMENT_BYTES;
     connection->login.stage = 0xff;
@@ -519,19 +561,39 @@ void connection_accept(struct iscsi_portal *portal, struct net_stream *stream,
     connection->next_ttt = 1;
     connection->text.ttt = ISCSI_TAG_NONE;
     connection->memory = MEM_NEW(struct memory_account);
+    connection->rx.buffer_bytes = RX_BUFFER_BYTES;
     connection->rx.buffer = mem_alloc(RX_BUFFER_BYTES);
+    connection->tx_task.run = tx_run;
     connection->timer.fire = timer_fired;
     list_init(&connection->tx_queue);
     keys_init(&connection->keys);
+    list_append(&loop->connections, &connection->in_loop);
+    connection->logging_in = true;
+    server_lock(server);
     list_append(&server->connections, &connection->in_server);
     server->login_count++;
-    env_timer_arm(server->env, &connection->timer,
+    bool stopping = atomic_load(&server->stopping);
+    server_unlock(server);
+    if (stopping) { /* our loop has still to hear of it */
+        connection_close(connection, NULL);
+        return;
+    }
+    env_timer_arm(loop->env, &connection->timer,
                   connection->since_ns + server->options.login_s * NS_PER_S);
     rx_read(connection);
 }
 
-static void connection_closed(void *owner) {
-    struct iscsi_connection *connection = owner;
+void connection_unpin(struct iscsi_connection *connection) {
+    struct iscsi_server *server = connection->server;
+    server_lock(server);
+    bool last = --connection->pins == 0 && connection->gone;
+    server_unlock(server);
+    if (last) {
+        mem_free(connection);
+    }
+}
+
+static void connection_free(struct iscsi_connection *connection) {
     struct iscsi_server *server = connection->server;
     slots_release(connection);
     while (!list_is_empty(&connection->tx_queue)) {
@@ -541,10 +603,26 @@ static void connection_closed(void *owner) {
     mem_free(connection->rx.buffer);
     mem_free(connection->rx.surplus);
     text_reset(connection);
+    mem_free(connection->login.answer);
     memory_account_close(connection->memory);
+    list_remove(&connection->in_loop);
+    server_lock(server);
     list_remove(&connection->in_server);
-    mem_free(connection);
-    server_connection_gone(server);
+    connection->gone = true;
+    bool last = connection->pins == 0;
+    server_unlock(server);
+    if (last) {
+        mem_free(connection);
+    }
+    server_something_gone(server);
+}
+
+static void connection_closed(void *owner) {
+    struct iscsi_connection *connection = owner;
+    connection->closed = true;
+    if (!connection->tx_task_queued) {
+        connection_free(connection);
+    }
 }
 
 void connection_close(struct iscsi_connection *connection, const char *why) {
@@ -559,14 +637,15 @@ void connection_close(struct iscsi_connection *connection, const char *why) {
                      who[0] != 0 ? ", " : "", who, why);
     }
     if (connection->stage == CONNECTION_LOGIN) {
+        server_lock(server);
+        connection->logging_in = false;
         server->login_count--;
+        server_unlock(server);
     }
     connection->stage = CONNECTION_CLOSING;
-    env_timer_cancel(server->env, &connection->timer);
+    env_timer_cancel(connection->loop->env, &connection->timer);
     if (connection->session != NULL) {
-        struct iscsi_session *session = connection->session;
-        connection->session = NULL;
-        session_close(session);
+        session_close(connection->session);
     }
     net_stream_close(connection->stream, connection_closed, connection);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MPL-2.0
 /* The iSCSI target (RFC 7143): portals, targets, sessions.
  *
- * A server listens on portals; every target is reachable through every portal. Everything of one
- * server runs on one loop (`env`) and only there may its functions be called. It never logs:
+ * A server listens on portals; every target is reachable through every portal. It has a loop of its
+ * own (`env`), where its functions are called unless they say otherwise, and may have further ones:
+ * each portal lives on one of them, with the connections that come by it. It never logs:
  * noteworthy events are handed to options.event, already in words. docs/ARCHITECTURE.md says how
  * connections, sessions and commands hang together; iscsi/limits.h states what each may hold. */
 #ifndef HOLDFAST_ISCSI_ISCSI_H
@@ -22,8 +23,12 @@ struct iscsi_options {
     uint32_t keepalive_s;        /* silence after which a NOP-In is sent */
     uint32_t keepalive_answer_s; /* no answer for this long ends the connection */
     uint32_t login_s;
+    /* Loops besides the server's own: the array is copied. They must run until the server is freed,
+     * and none may be freed before all have ended. */
+    struct env *const *loops;
+    uint32_t loop_count; /* at most ISCSI_LOOPS_MAX - 1 */
     /* Something a person may want to know: a login, a refusal and why, a connection ended and why.
-     * May be NULL. */
+     * From any of the loops, one at a time. May be NULL. */
     void (*event)(void *owner, const char *text);
     void *event_owner;
 };
@@ -39,12 +44,18 @@ void iscsi_server_free(struct iscsi_server *server);
  * ERR_LIMIT. */
 HF_MUST_CHECK int iscsi_portal_add(struct iscsi_server *server, const char *address,
                                    struct errmsg *reterr);
-/* Ends no session. ERR_NOT_FOUND. The address is the one given or the one bound. */
+/* The same for a portal of loop `loop` (0: the server's own; below 1 + loop_count), and called on
+ * that loop. Portals are added one at a time. */
+HF_MUST_CHECK int iscsi_portal_add_on(struct iscsi_server *server, uint32_t loop,
+                                      const char *address, struct errmsg *reterr);
+/* Ends no session. ERR_NOT_FOUND. The address is the one given or the one bound. On the portal's
+ * loop. */
 HF_MUST_CHECK int iscsi_portal_remove(struct iscsi_server *server, const char *address,
                                       struct errmsg *reterr);
-/* Portals in order of their tags. The address really bound; NULL beyond the last. */
-const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index);
-uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index);
+/* Portals in order of their tags. The address really bound, valid as long as the server; NULL
+ * beyond the last. */
+const char *iscsi_portal_address(struct iscsi_server *server, uint32_t index);
+uint16_t iscsi_portal_tag(struct iscsi_server *server, uint32_t index);
 
 /* Who may use one unit: whoever is this initiator, comes from this address or network, and proves
  * to be this user; NULL: whoever. A unit without a rule is nobody's. */
@@ -74,11 +85,12 @@ HF_MUST_CHECK int iscsi_target_add(struct iscsi_server *server, const char *iqn,
                                    struct scsi_target *target, const struct iscsi_access *access,
                                    struct errmsg *reterr);
 /* Takes effect at once: sessions lose the units they may not use any more, and end when they have
- * none left; all others notice nothing. A user's new secret counts from the next login on. Errors
- * as above; then all stays as it was. */
+ * none left (those of other loops a moment later); all others notice nothing. A user's new secret
+ * counts from the next login on. Errors as above; then all stays as it was. */
 HF_MUST_CHECK int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
                                           const struct iscsi_access *access, struct errmsg *reterr);
-/* Ends its sessions. ERR_NOT_FOUND. */
+/* Ends its sessions, those of other loops a moment later: see scsi_target_is_idle().
+ * ERR_NOT_FOUND. */
 HF_MUST_CHECK int iscsi_target_remove(struct iscsi_server *server, const char *iqn,
                                       struct errmsg *reterr);
 
@@ -102,8 +114,8 @@ struct iscsi_session_status {
     uint64_t age_ns;
 };
 /* Fills at most `room`; returns how many sessions there are. */
-uint32_t iscsi_session_list(const struct iscsi_server *server,
-                            struct iscsi_session_status *ret_sessions, uint32_t room);
+uint32_t iscsi_session_list(struct iscsi_server *server, struct iscsi_session_status *ret_sessions,
+                            uint32_t room);
 
 /* Takes no connection and no command any more, lets running commands finish until `deadline_ns`
  * (absolute), tells initiators, closes. stopped(owner) runs from the loop when all is closed;

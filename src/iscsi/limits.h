@@ -13,6 +13,7 @@ enum {
     ISCSI_TEXT_BYTES_MAX = 16 << 10,            /* one request, its continuations included */
     ISCSI_ANSWER_BYTES_MAX = 768 << 10,         /* one text answer: all targets on all portals */
 
+    ISCSI_LOOPS_MAX = 16, /* of one server */
     ISCSI_PORTALS_MAX = 32,
     ISCSI_TARGETS_MAX = 256,
     ISCSI_RULES_MAX = 4096, /* in one target's access list */

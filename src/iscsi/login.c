@@ -8,7 +8,8 @@
  * A request names the stage it speaks in and, with the T bit, the one it wants to go to. We agree
  * unless authentication (auth.c) is still under way. Keys may be spread over several requests with
  * the C bit; they are collected and taken as a whole. A refusal is one response with a status, then
- * the connection ends. */
+ * the connection ends. Where the session that a login replaces lives on another loop, its last
+ * answer waits until that has been given up (order.c). */
 #include <string.h>
 #include <strings.h>
 
@@ -124,18 +125,19 @@ static bool leading_is_good(struct iscsi_connection *connection) {
         refuse(connection, LOGIN_MISSING_PARAMETER, "it did not give a TargetName");
         return false;
     }
+    struct access_peer peer = connection_peer(connection);
+    server_lock(connection->server);
     const struct iscsi_target *target =
         server_find_target(connection->server, parameters->target_name);
-    if (target == NULL) {
+    bool found = target != NULL;
+    bool allowed = found && access_methods(target->access, &peer) != 0;
+    server_unlock(connection->server);
+    if (!found) {
         refuse(connection, LOGIN_NOT_FOUND, "there is no such target");
-        return false;
-    }
-    struct access_peer peer = connection_peer(connection);
-    if (access_methods(target->access, &peer) == 0) {
+    } else if (!allowed) {
         refuse(connection, LOGIN_FORBIDDEN, "it is not on the target's access list");
-        return false;
     }
-    return true;
+    return allowed;
 }
 
 /* What we say of ourselves, once each. */
@@ -153,47 +155,86 @@ static void declare(struct iscsi_connection *connection, bool leading, uint32_t 
 static void enter_full_feature(struct iscsi_connection *connection) {
     struct iscsi_server *server = connection->server;
     connection->stage = CONNECTION_FULL;
+    server_lock(server);
+    connection->logging_in = false;
     server->login_count--;
+    server_unlock(server);
     /* What we declared holds from here on; without a declaration 8192 stays (§13.12). */
     connection->segment_bytes_max =
         connection->keys.segment_declared ? ISCSI_SEGMENT_BYTES_MAX : LOGIN_SEGMENT_BYTES;
     connection->keys.seen = 0;
     connection->keys.count = 0;
-    env_timer_arm(server->env, &connection->timer,
-                  env_now_ns(server->env) + server->options.keepalive_s * NS_PER_S);
+    struct env *env = connection->loop->env;
+    env_timer_arm(env, &connection->timer,
+                  env_now_ns(env) + server->options.keepalive_s * NS_PER_S);
+}
+
+static struct iscsi_tx *send_answer(struct iscsi_connection *connection, const uint8_t *bytes,
+                                    size_t length, uint8_t flags) {
+    struct iscsi_tx *tx = response_new(connection, flags);
+    tx->payload = mem_alloc(length + 1);
+    memcpy(tx->payload, bytes, length);
+    tx->data = tx->payload;
+    tx->data_bytes = (uint32_t)length;
+    return tx;
+}
+
+/* The last answer, when it is known what became of the session. */
+static void end_login(struct iscsi_connection *connection, uint32_t status) {
+    struct iscsi_login *login = &connection->login;
+    if (status == LOGIN_WAITS) {
+        login->waits = true;
+        return;
+    }
+    if (status != LOGIN_GOOD) {
+        refuse(connection, status,
+               status == LOGIN_OUT_OF_RESOURCES  ? "there are too many sessions"
+               : status == LOGIN_UNAVAILABLE     ? "the target is stopping"
+               : status == LOGIN_FORBIDDEN       ? "no LUN is for it, or the session is another's"
+               : status == LOGIN_NO_SUCH_SESSION ? "the session it names has ended"
+                                                 : "the target has gone");
+        return;
+    }
+    login->tsih = connection->session->tsih;
+    struct iscsi_tx *tx =
+        send_answer(connection, login->answer, login->answer_bytes,
+                    (uint8_t)(login->last_stage << 2 | LOGIN_TRANSIT | STAGE_FULL_FEATURE));
+    tx->starts_digests = true;
+    login->stage = STAGE_FULL_FEATURE;
+    mem_free(login->answer);
+    login->answer = NULL;
+    tx_queue(connection, tx);
+    enter_full_feature(connection);
+}
+
+void login_resume(struct iscsi_connection *connection, struct iscsi_session *session,
+                  const struct iscsi_parameters *parameters) {
+    uint32_t cmd_sn = connection->login.cmd_sn;
+    connection->login.waits = false;
+    end_login(connection, session != NULL
+                              ? session_take_over(connection, session, parameters, cmd_sn)
+                              : session_open(connection, cmd_sn));
+    connection_rx_resume(connection);
 }
 
 /* Sends the answer; with `transit` to full feature phase the session begins. */
 static void answer_request(struct iscsi_connection *connection, struct text_buffer *answer,
                            uint32_t current, uint32_t next, bool transit) {
-    bool full = transit && next == STAGE_FULL_FEATURE;
-    if (full) {
+    struct iscsi_login *login = &connection->login;
+    if (transit && next == STAGE_FULL_FEATURE) {
         keys_settle(&connection->keys);
-        uint32_t status = session_open(connection, connection->login.cmd_sn);
-        if (status != LOGIN_GOOD) {
-            refuse(connection, status,
-                   status == LOGIN_OUT_OF_RESOURCES ? "there are too many sessions"
-                   : status == LOGIN_UNAVAILABLE    ? "the target is stopping"
-                   : status == LOGIN_FORBIDDEN ? "no LUN is for it, or the session is another's"
-                   : status == LOGIN_NO_SUCH_SESSION ? "the session it names has ended"
-                                                     : "the target has gone");
-            return;
-        }
-        connection->login.tsih = connection->session->tsih;
+        login->answer = mem_alloc(answer->length + 1);
+        memcpy(login->answer, answer->bytes, answer->length);
+        login->answer_bytes = (uint32_t)answer->length;
+        login->last_stage = current;
+        end_login(connection, session_open(connection, login->cmd_sn));
+        return;
     }
-    uint8_t flags = (uint8_t)(current << 2 | (transit ? LOGIN_TRANSIT | next : 0));
-    struct iscsi_tx *tx = response_new(connection, flags);
-    tx->payload = mem_alloc(answer->length + 1);
-    memcpy(tx->payload, answer->bytes, answer->length);
-    tx->data = tx->payload;
-    tx->data_bytes = (uint32_t)answer->length;
-    tx->starts_digests = full;
-    tx_queue(connection, tx);
+    tx_queue(connection,
+             send_answer(connection, answer->bytes, answer->length,
+                         (uint8_t)(current << 2 | (transit ? LOGIN_TRANSIT | next : 0))));
     if (transit) {
-        connection->login.stage = (uint8_t)next;
-    }
-    if (full) {
-        enter_full_feature(connection);
+        login->stage = (uint8_t)next;
     }
 }
 
@@ -203,12 +244,16 @@ static bool lead(struct iscsi_connection *connection) {
         return false;
     }
     if (connection->login.tsih != 0) {
+        server_lock(connection->server);
         const struct iscsi_connection *other = session_meant(connection);
-        if (other == NULL) {
+        bool found = other != NULL;
+        bool same_cid = found && other->session->cid == connection->login.cid;
+        server_unlock(connection->server);
+        if (!found) {
             refuse(connection, LOGIN_NO_SUCH_SESSION, "the session it names does not exist");
             return false;
         }
-        if (other->session->cid != connection->login.cid) {
+        if (!same_cid) {
             /* MaxConnections is 1. */
             refuse(connection, LOGIN_TOO_MANY_CONNECTIONS,
                    "sessions of more than one connection are not supported");

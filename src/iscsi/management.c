@@ -8,6 +8,7 @@
  * escalate to resets. */
 #include <string.h>
 
+#include "base/sabotage.h"
 #include "iscsi/internal.h"
 
 enum function {
@@ -40,22 +41,45 @@ static enum response abort_task(struct iscsi_session *session, const uint8_t *bh
     return serial_is_before(ref_cmd_sn, session->exp_cmd_sn) ? FUNCTION_COMPLETE : NO_SUCH_TASK;
 }
 
+/* For the device server a task has ended when its status is known; for the initiator when it has
+ * the status, and after this answer it knows the task no more (RFC 7143 §4.2.3.3). So what is still
+ * to be sent of the session's own tasks stays unsent. */
+static void drop_answers(struct iscsi_session *session, enum scsi_function function,
+                         const uint8_t *lun_field) {
+    LIST_FOR_EACH_SAFE(it, &session->commands) {
+        struct iscsi_command *command = CONTAINER_OF(it, struct iscsi_command, in_session);
+        if (function == SCSI_TARGET_RESET || memcmp(command->task.lun_field, lun_field, 8) == 0) {
+            command_drop(command);
+        }
+    }
+}
+
 static enum response manage(struct iscsi_session *session, enum scsi_function function,
                             const uint8_t *bhs) {
-    return scsi_manage(session->nexus, function, bhs + AT_LUN) == OK ? FUNCTION_COMPLETE
-                                                                     : NO_SUCH_LUN;
+    if (scsi_manage(session->nexus, function, bhs + AT_LUN) != OK) {
+        return NO_SUCH_LUN;
+    }
+    if (!SABOTAGE(iscsi_answer_after_reset)) {
+        drop_answers(session, function, bhs + AT_LUN);
+    }
+    return FUNCTION_COMPLETE;
 }
 
 /* RFC 7143 §11.5.1: a cold reset also ends all sessions of the target. */
 static void cold_reset(struct iscsi_connection *connection) {
     struct iscsi_server *server = connection->server;
     const struct iscsi_target *target = connection->session->target;
-    LIST_FOR_EACH_SAFE(it, &server->connections) {
+    struct list orders;
+    list_init(&orders);
+    server_lock(server);
+    LIST_FOR_EACH(it, &server->connections) {
         struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
         if (other != connection && other->session != NULL && other->session->target == target) {
-            connection_close(other, "the target was reset");
+            order_add(&orders, order_close(other, "the target was reset"));
         }
     }
+    server_unlock(server);
+    orders_go(&orders, connection->loop);
     connection_flush_and_close(connection);
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Data buffers: page-aligned, in classes of size, a few free ones of each kept.
  *
+ * A loop has a store of its own; what all have handed out is one number. Loops that look at it at
+ * the same time may together go beyond the limit by a buffer each.
+ *
  * Limits. All connections together get `limit_bytes`, each at most ISCSI_CONNECTION_MEMORY_BYTES.
  * A connection that holds less than ISCSI_CONNECTION_RESERVE_BYTES is served even beyond the common
  * limit, and one that holds nothing always gets its buffer: so however much others hold, everybody
@@ -11,14 +14,14 @@
 #include "base/math.h"
 #include "iscsi/internal.h"
 
-enum { CLASS_SHIFT_FIRST = 12, CACHED_BYTES_MAX = 32 << 20 };
+enum { CLASS_SHIFT_FIRST = 12 };
 
 static uint64_t class_bytes(uint32_t class_index) {
     return 1ull << (CLASS_SHIFT_FIRST + 2 * class_index);
 }
 
-void memory_init(struct iscsi_memory *memory, uint64_t limit_bytes) {
-    *memory = (struct iscsi_memory){.limit_bytes = limit_bytes};
+void memory_init(struct iscsi_memory *memory, struct memory_total *total) {
+    *memory = (struct iscsi_memory){.total = total};
     for (uint32_t i = 0; i < BUFFER_CLASSES; i++) {
         list_init(&memory->free[i]);
     }
@@ -38,14 +41,15 @@ void memory_done(struct iscsi_memory *memory) {
     }
 }
 
-static bool is_allowed(const struct iscsi_memory *memory, uint64_t held, uint64_t bytes) {
+static bool is_allowed(const struct memory_total *total, uint64_t held, uint64_t bytes) {
     if (held == 0) {
         return true;
     }
     if (held + bytes > ISCSI_CONNECTION_MEMORY_BYTES) {
         return false;
     }
-    uint64_t free_bytes = memory->limit_bytes - MIN(memory->limit_bytes, memory->used_bytes);
+    uint64_t used_bytes = atomic_load(&total->used_bytes);
+    uint64_t free_bytes = total->limit_bytes - MIN(total->limit_bytes, used_bytes);
     return held + bytes <= MAX((uint64_t)ISCSI_CONNECTION_RESERVE_BYTES, free_bytes / 2);
 }
 
@@ -57,7 +61,7 @@ struct iscsi_buffer *memory_get(struct iscsi_memory *memory, struct memory_accou
     }
     ASSERT(class_index < BUFFER_CLASSES);
     uint64_t size = class_bytes(class_index);
-    if (!is_allowed(memory, account->bytes, size)) {
+    if (!is_allowed(memory->total, account->bytes, size)) {
         return NULL;
     }
     struct iscsi_buffer *buffer;
@@ -73,18 +77,18 @@ struct iscsi_buffer *memory_get(struct iscsi_memory *memory, struct memory_accou
     }
     buffer->account = account;
     account->bytes += size;
-    memory->used_bytes += size;
+    (void)atomic_fetch_add(&memory->total->used_bytes, size);
     return buffer;
 }
 
 void memory_put(struct iscsi_memory *memory, struct iscsi_buffer *buffer) {
     uint64_t size = class_bytes(buffer->class_index);
-    memory->used_bytes -= size;
+    (void)atomic_fetch_sub(&memory->total->used_bytes, size);
     buffer->account->bytes -= size;
     if (buffer->account->closed && buffer->account->bytes == 0) {
         mem_free(buffer->account);
     }
-    if (memory->cached_bytes + size > CACHED_BYTES_MAX) {
+    if (memory->cached_bytes + size > memory->total->cached_bytes_max) {
         buffer_free(buffer);
         return;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MPL-2.0
-/* The server: portals, targets, SendTargets, status, stop. */
+/* The server: portals, targets, SendTargets, status, stop. internal.h says what its lock guards. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,11 +10,32 @@
 #include "iscsi/internal.h"
 
 enum { ASYNC_DROPS_ALL = 3 }; /* RFC 7143 §11.9.1: all connections of the session will be dropped */
+enum { CACHED_BYTES_MAX = 32 << 20 }; /* free data buffers that are kept, all loops together */
+
+static void retry_waiters(struct env_task *task);
+static void stop_arrived(struct env_task *task);
+static void deadline_arrived(struct env_task *task);
+
+static void loop_init(struct iscsi_loop *loop, struct iscsi_server *server, struct env *env) {
+    loop->server = server;
+    loop->env = env;
+    list_init(&loop->connections);
+    list_init(&loop->memory_waiters);
+    memory_init(&loop->memory, &server->memory);
+    loop->retry_task.run = retry_waiters;
+    loop->stop_task.run = stop_arrived;
+    loop->deadline_task.run = deadline_arrived;
+}
 
 struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_options *options) {
     struct iscsi_server *server = MEM_NEW(struct iscsi_server);
+    ASSERT(options->loop_count < ISCSI_LOOPS_MAX);
     server->env = env;
     server->options = *options;
+    server->options.loops = NULL;
+    atomic_init(&server->holders, 1);
+    lock_init(&server->lock);
+    lock_init(&server->events_lock);
     struct iscsi_options *o = &server->options;
     o->sessions_max = o->sessions_max != 0 ? o->sessions_max : ISCSI_SESSIONS_MAX;
     o->commands_max = o->commands_max != 0 ? o->commands_max : ISCSI_COMMANDS_MAX;
@@ -24,11 +45,44 @@ struct iscsi_server *iscsi_server_new(struct env *env, const struct iscsi_option
         o->keepalive_answer_s != 0 ? o->keepalive_answer_s : ISCSI_KEEPALIVE_ANSWER_S;
     o->login_s = o->login_s != 0 ? o->login_s : ISCSI_LOGIN_S;
     list_init(&server->portals);
+    list_init(&server->closed_portals);
     list_init(&server->targets);
     list_init(&server->connections);
-    list_init(&server->memory_waiters);
-    memory_init(&server->memory, o->memory_bytes);
+    server->loop_count = 1 + options->loop_count;
+    server->memory.limit_bytes = o->memory_bytes;
+    server->memory.cached_bytes_max = CACHED_BYTES_MAX / server->loop_count;
+    for (uint32_t i = 0; i < server->loop_count; i++) {
+        loop_init(&server->loops[i], server, i == 0 ? env : options->loops[i - 1]);
+    }
     return server;
+}
+
+void server_lock(struct iscsi_server *server) {
+    lock_take(&server->lock);
+}
+
+void server_unlock(struct iscsi_server *server) {
+    lock_release(&server->lock);
+}
+
+void server_hold(struct iscsi_server *server) {
+    (void)atomic_fetch_add(&server->holders, 1);
+}
+
+void server_release(struct iscsi_server *server) {
+    if (atomic_fetch_sub(&server->holders, 1) != 1) {
+        return;
+    }
+    for (uint32_t i = 0; i < server->loop_count; i++) {
+        memory_done(&server->loops[i].memory);
+    }
+    struct list *node;
+    while ((node = list_pop(&server->closed_portals)) != NULL) {
+        mem_free(CONTAINER_OF(node, struct iscsi_portal, in_server));
+    }
+    lock_done(&server->lock);
+    lock_done(&server->events_lock);
+    mem_free(server);
 }
 
 /* So many that nobody would read them are not told: somebody who connects all day long must not
@@ -49,7 +103,7 @@ static bool event_is_told(struct iscsi_server *server) {
 }
 
 void server_event(struct iscsi_server *server, const char *format, ...) {
-    if (server->options.event == NULL || !event_is_told(server)) {
+    if (server->options.event == NULL) {
         return;
     }
     char text[1024];
@@ -57,30 +111,39 @@ void server_event(struct iscsi_server *server, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    server->options.event(server->options.event_owner, text);
+    lock_take(&server->events_lock);
+    if (event_is_told(server)) {
+        server->options.event(server->options.event_owner, text);
+    }
+    lock_release(&server->events_lock);
 }
 
-static void server_release(struct iscsi_server *server) {
-    if (server->freed && server->command_count == 0 && !server->waiters_queued) {
-        memory_done(&server->memory);
-        mem_free(server);
-    }
-}
+/* ---- memory that commands wait for ---- */
 
 static void retry_waiters(struct env_task *task) {
-    struct iscsi_server *server = CONTAINER_OF(task, struct iscsi_server, waiters_task);
-    server->waiters_queued = false;
-    LIST_FOR_EACH_SAFE(it, &server->memory_waiters) {
+    struct iscsi_loop *loop = CONTAINER_OF(task, struct iscsi_loop, retry_task);
+    atomic_store(&loop->retry_queued, false);
+    LIST_FOR_EACH_SAFE(it, &loop->memory_waiters) {
         command_retry_memory(CONTAINER_OF(it, struct iscsi_command, in_waiters));
     }
-    server_release(server);
+    if (list_is_empty(&loop->memory_waiters) && atomic_exchange(&loop->has_waiters, false)) {
+        (void)atomic_fetch_sub(&loop->server->memory.waiting_loops, 1);
+    }
+    server_release(loop->server);
 }
 
+/* A loop whose command finds no memory says so first and then tries once more; we have given back
+ * first and look then whether one has said so: one of the two sees the other. */
 void server_memory_freed(struct iscsi_server *server) {
-    if (!list_is_empty(&server->memory_waiters) && !server->waiters_queued) {
-        server->waiters_queued = true;
-        server->waiters_task.run = retry_waiters;
-        env_defer(server->env, &server->waiters_task);
+    if (atomic_load(&server->memory.waiting_loops) == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < server->loop_count; i++) {
+        struct iscsi_loop *loop = &server->loops[i];
+        if (atomic_load(&loop->has_waiters) && !atomic_exchange(&loop->retry_queued, true)) {
+            server_hold(server);
+            env_post(loop->env, &loop->retry_task);
+        }
     }
 }
 
@@ -88,12 +151,15 @@ void server_memory_freed(struct iscsi_server *server) {
 
 /* Too many that have not logged in: the oldest has had the most time, of those of the address if it
  * is that address that has too many. */
-static void make_room(struct iscsi_server *server, const struct net_prefix *address) {
+static void make_room(struct iscsi_loop *loop, const struct net_prefix *address) {
+    struct iscsi_server *server = loop->server;
     struct iscsi_connection *oldest = NULL, *oldest_of_address = NULL;
+    struct iscsi_order *order = NULL;
     uint32_t of_address = 0;
+    server_lock(server);
     LIST_FOR_EACH(it, &server->connections) {
         struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
-        if (connection->stage != CONNECTION_LOGIN) {
+        if (!connection->logging_in) {
             continue;
         }
         oldest = oldest == NULL ? connection : oldest;
@@ -103,18 +169,21 @@ static void make_room(struct iscsi_server *server, const struct net_prefix *addr
         }
     }
     if (of_address >= ISCSI_LOGINS_PER_ADDRESS_MAX) {
-        connection_close(oldest_of_address, "too many logins at once from its address");
+        order = order_close(oldest_of_address, "too many logins at once from its address");
     } else if (server->login_count >= ISCSI_LOGINS_MAX) {
-        connection_close(oldest, "too many logins at once");
+        order = order_close(oldest, "too many logins at once");
+    }
+    server_unlock(server);
+    if (order != NULL) {
+        order_go(order, loop);
     }
 }
 
 static void accepted(void *owner, struct net_stream *stream) {
     struct iscsi_portal *portal = owner;
-    struct iscsi_server *server = portal->server;
     struct net_prefix address = {.bits = 128}; /* ::, if the peer has no address that we know */
     (void)!prefix_of_peer(net_stream_peer(stream), &address);
-    make_room(server, &address);
+    make_room(portal->loop, &address);
     connection_accept(portal, stream, &address);
 }
 
@@ -167,26 +236,44 @@ static void portals_changed(struct iscsi_server *server) {
     }
 }
 
-int iscsi_portal_add(struct iscsi_server *server, const char *address, struct errmsg *reterr) {
+static int portal_open(struct iscsi_portal *portal, const char *address, struct errmsg *reterr) {
+    struct iscsi_server *server = portal->loop->server;
+    server_lock(server);
+    int error = OK;
     if (server->portal_count >= ISCSI_PORTALS_MAX) {
-        return errmsg_set(reterr, ERR_LIMIT,
-                          "portal %s: there are %u portals, more are not allowed", address,
-                          server->portal_count);
+        error =
+            errmsg_set(reterr, ERR_LIMIT, "portal %s: there are %u portals, more are not allowed",
+                       address, server->portal_count);
     }
+    if (error == OK) {
+        error = split_tag(address, portal->given, sizeof(portal->given), &portal->tag, reterr);
+    }
+    if (error == OK && portal->tag == 0) {
+        portal->tag = free_portal_tag(server);
+    }
+    server_unlock(server);
+    if (error == OK) {
+        error = net_listen(portal->loop->env, portal->given, accepted, portal, &portal->listener,
+                           reterr);
+    }
+    if (error == OK) {
+        snprintf(portal->bound, sizeof(portal->bound), "%s",
+                 net_listener_address(portal->listener));
+    }
+    return error;
+}
+
+int iscsi_portal_add_on(struct iscsi_server *server, uint32_t loop, const char *address,
+                        struct errmsg *reterr) {
+    ASSERT(loop < server->loop_count);
     struct iscsi_portal *portal = MEM_NEW(struct iscsi_portal);
-    portal->server = server;
-    int error = split_tag(address, portal->given, sizeof(portal->given), &portal->tag, reterr);
+    portal->loop = &server->loops[loop];
+    int error = portal_open(portal, address, reterr);
     if (error != OK) {
         mem_free(portal);
         return error;
     }
-    portal->tag = portal->tag != 0 ? portal->tag : free_portal_tag(server);
-    address = portal->given;
-    error = net_listen(server->env, address, accepted, portal, &portal->listener, reterr);
-    if (error != OK) {
-        mem_free(portal);
-        return error;
-    }
+    server_lock(server);
     /* In order of tags, which is the order of target ports. */
     struct list *at = server->portals.next;
     while (at != &server->portals &&
@@ -196,44 +283,61 @@ int iscsi_portal_add(struct iscsi_server *server, const char *address, struct er
     list_insert_before(at, &portal->in_server);
     server->portal_count++;
     portals_changed(server);
+    server_unlock(server);
     return OK;
 }
 
-static void portal_free(struct iscsi_portal *portal) {
-    net_listener_close(portal->listener);
+int iscsi_portal_add(struct iscsi_server *server, const char *address, struct errmsg *reterr) {
+    return iscsi_portal_add_on(server, 0, address, reterr);
+}
+
+/* With the lock; the portal's loop closes its listener then. */
+static void portal_take_out(struct iscsi_server *server, struct iscsi_portal *portal) {
     list_remove(&portal->in_server);
-    portal->server->portal_count--;
-    mem_free(portal);
+    list_append(&server->closed_portals, &portal->in_server);
+    server->portal_count--;
 }
 
 int iscsi_portal_remove(struct iscsi_server *server, const char *address, struct errmsg *reterr) {
+    struct iscsi_portal *found = NULL;
+    server_lock(server);
     LIST_FOR_EACH(it, &server->portals) {
         struct iscsi_portal *portal = CONTAINER_OF(it, struct iscsi_portal, in_server);
-        if (strcmp(portal->given, address) == 0 ||
-            strcmp(net_listener_address(portal->listener), address) == 0) {
-            portal_free(portal);
-            portals_changed(server);
-            return OK;
+        if (found == NULL &&
+            (strcmp(portal->given, address) == 0 || strcmp(portal->bound, address) == 0)) {
+            found = portal;
         }
     }
-    return errmsg_set(reterr, ERR_NOT_FOUND, "there is no portal %s", address);
+    if (found != NULL) {
+        portal_take_out(server, found);
+        portals_changed(server);
+    }
+    server_unlock(server);
+    if (found == NULL) {
+        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no portal %s", address);
+    }
+    net_listener_close(found->listener);
+    return OK;
 }
 
-static const struct iscsi_portal *portal_at(const struct iscsi_server *server, uint32_t index) {
+static const struct iscsi_portal *portal_at(struct iscsi_server *server, uint32_t index) {
+    const struct iscsi_portal *found = NULL;
+    server_lock(server);
     LIST_FOR_EACH(it, &server->portals) {
         if (index-- == 0) {
-            return CONTAINER_OF(it, struct iscsi_portal, in_server);
+            found = CONTAINER_OF(it, struct iscsi_portal, in_server);
         }
     }
-    return NULL;
+    server_unlock(server);
+    return found;
 }
 
-const char *iscsi_portal_address(const struct iscsi_server *server, uint32_t index) {
+const char *iscsi_portal_address(struct iscsi_server *server, uint32_t index) {
     const struct iscsi_portal *portal = portal_at(server, index);
-    return portal != NULL ? net_listener_address(portal->listener) : NULL;
+    return portal != NULL ? portal->bound : NULL;
 }
 
-uint16_t iscsi_portal_tag(const struct iscsi_server *server, uint32_t index) {
+uint16_t iscsi_portal_tag(struct iscsi_server *server, uint32_t index) {
     const struct iscsi_portal *portal = portal_at(server, index);
     return portal != NULL ? portal->tag : 0;
 }
@@ -253,13 +357,8 @@ struct iscsi_target *server_find_target(const struct iscsi_server *server, const
     return NULL;
 }
 
-int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_target *scsi,
-                     const struct iscsi_access *given, struct errmsg *reterr) {
-    struct access *access = NULL;
-    int error = iscsi_name_check(iqn, reterr);
-    if (error != OK) {
-        return error;
-    }
+static int target_add(struct iscsi_server *server, const char *iqn, struct scsi_target *scsi,
+                      struct access *access, struct errmsg *reterr) {
     if (server_find_target(server, iqn) != NULL) {
         return errmsg_set(reterr, ERR_EXISTS, "target %s exists already", iqn);
     }
@@ -267,14 +366,9 @@ int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_t
         return errmsg_set(reterr, ERR_LIMIT, "target %s: at most %u targets are possible", iqn,
                           ISCSI_TARGETS_MAX);
     }
-    if (given != NULL) {
-        error = access_new(given, &access, reterr);
-        if (error != OK) {
-            return error;
-        }
-    }
     struct iscsi_target *target = MEM_NEW(struct iscsi_target);
     memcpy(target->iqn, iqn, strlen(iqn) + 1);
+    target->users = 1;
     target->scsi = scsi;
     target->access = access;
     list_append(&server->targets, &target->in_server);
@@ -283,52 +377,90 @@ int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_t
     return OK;
 }
 
+int iscsi_target_add(struct iscsi_server *server, const char *iqn, struct scsi_target *scsi,
+                     const struct iscsi_access *given, struct errmsg *reterr) {
+    struct access *access = NULL;
+    int error = iscsi_name_check(iqn, reterr);
+    if (error == OK && given != NULL) {
+        error = access_new(given, &access, reterr);
+    }
+    if (error != OK) {
+        return error;
+    }
+    server_lock(server);
+    error = target_add(server, iqn, scsi, access, reterr);
+    server_unlock(server);
+    if (error != OK) {
+        access_free(access);
+    }
+    return error;
+}
+
+void server_target_unref(struct iscsi_target *target) {
+    if (--target->users == 0) {
+        mem_free(target);
+    }
+}
+
 static bool uses(const struct iscsi_connection *connection, const struct iscsi_target *target) {
     return connection->session != NULL && connection->session->target == target;
 }
 
 int iscsi_target_set_access(struct iscsi_server *server, const char *iqn,
                             const struct iscsi_access *given, struct errmsg *reterr) {
-    struct iscsi_target *target = server_find_target(server, iqn);
     struct access *access = NULL;
-    if (target == NULL) {
-        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
-    }
+    struct list orders;
+    list_init(&orders);
     int error = given != NULL ? access_new(given, &access, reterr) : OK;
     if (error != OK) {
         return error;
     }
-    access_free(target->access);
-    target->access = access;
-    LIST_FOR_EACH_SAFE(it, &server->connections) {
+    server_lock(server);
+    struct iscsi_target *target = server_find_target(server, iqn);
+    if (target != NULL) {
+        struct access *before = target->access;
+        target->access = access;
+        access = before;
+    }
+    LIST_FOR_EACH(it, &server->connections) {
         struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
-        if (uses(connection, target)) {
-            session_recheck(connection);
+        if (target != NULL && uses(connection, target) && !session_recheck(connection)) {
+            order_add(&orders, order_close(connection, "no LUN is for it any more"));
         }
     }
-    return OK;
+    server_unlock(server);
+    access_free(access);
+    orders_go(&orders, &server->loops[0]);
+    return target != NULL ? OK : errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
 }
 
-static void target_free(struct iscsi_server *server, struct iscsi_target *target) {
-    LIST_FOR_EACH_SAFE(it, &server->connections) {
+static void target_take_out(struct iscsi_server *server, struct iscsi_target *target,
+                            struct list *orders) {
+    LIST_FOR_EACH(it, &server->connections) {
         struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
         if (uses(connection, target)) {
-            connection_close(connection, "its target was removed");
+            order_add(orders, order_close(connection, "its target was removed"));
         }
     }
     access_free(target->access);
+    target->access = NULL;
     list_remove(&target->in_server);
     server->target_count--;
-    mem_free(target);
+    server_target_unref(target);
 }
 
 int iscsi_target_remove(struct iscsi_server *server, const char *iqn, struct errmsg *reterr) {
+    struct list orders;
+    list_init(&orders);
+    server_lock(server);
     struct iscsi_target *target = server_find_target(server, iqn);
-    if (target == NULL) {
-        return errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
+    bool found = target != NULL;
+    if (found) {
+        target_take_out(server, target, &orders);
     }
-    target_free(server, target);
-    return OK;
+    server_unlock(server);
+    orders_go(&orders, &server->loops[0]);
+    return found ? OK : errmsg_set(reterr, ERR_NOT_FOUND, "there is no target %s", iqn);
 }
 
 /* ---- SendTargets (RFC 7143 §C) ---- */
@@ -341,7 +473,7 @@ static bool is_wildcard(const char *address) {
  * is of its family; if not, we do not know an address of it. */
 static void put_portal(const struct iscsi_portal *portal, const char *local,
                        struct text_buffer *answer) {
-    const char *bound = net_listener_address(portal->listener);
+    const char *bound = portal->bound;
     char value[ISCSI_VALUE_BYTES_MAX + 1];
     if (is_wildcard(bound)) {
         const char *host_end = strrchr(local, ':');
@@ -364,6 +496,7 @@ void server_send_targets(struct iscsi_connection *connection, const char *which,
     struct access_peer peer = connection_peer(connection);
     const char *local = net_stream_local(connection->stream);
     bool all = strcmp(which, "All") == 0;
+    server_lock(server);
     LIST_FOR_EACH(it, &server->targets) {
         const struct iscsi_target *target = CONTAINER_OF(it, struct iscsi_target, in_server);
         bool wanted =
@@ -378,44 +511,51 @@ void server_send_targets(struct iscsi_connection *connection, const char *which,
             put_portal(CONTAINER_OF(jt, struct iscsi_portal, in_server), local, answer);
         }
     }
+    server_unlock(server);
 }
 
 /* ---- status ---- */
 
-uint32_t iscsi_session_list(const struct iscsi_server *server,
-                            struct iscsi_session_status *ret_sessions, uint32_t room) {
+static struct iscsi_session_status status_of(const struct iscsi_connection *connection) {
+    const struct iscsi_session *session = connection->session;
+    uint64_t total = counter_get(&session->commands_total);
+    uint64_t ended = counter_get(&session->commands_ended);
+    struct iscsi_session_status status = {
+        .tsih = session->tsih,
+        .header_digest = session->header_digest,
+        .data_digest = session->data_digest,
+        .commands = (uint32_t)(total - MIN(total, ended)),
+        .commands_total = total,
+        .read_bytes = counter_get(&session->read_bytes),
+        .write_bytes = counter_get(&session->write_bytes),
+        .age_ns = env_now_ns(connection->server->env) - connection->since_ns,
+    };
+    memcpy(status.isid, session->isid, sizeof(status.isid));
+    memcpy(status.initiator, session->initiator, sizeof(status.initiator));
+    memcpy(status.user, session->user, sizeof(status.user));
+    if (session->target != NULL) {
+        memcpy(status.target, session->target->iqn, sizeof(status.target));
+    }
+    snprintf(status.peer, sizeof(status.peer), "%s", net_stream_peer(connection->stream));
+    snprintf(status.portal, sizeof(status.portal), "%s", net_stream_local(connection->stream));
+    return status;
+}
+
+uint32_t iscsi_session_list(struct iscsi_server *server, struct iscsi_session_status *ret_sessions,
+                            uint32_t room) {
     uint32_t count = 0;
+    server_lock(server);
     LIST_FOR_EACH(it, &server->connections) {
         const struct iscsi_connection *connection =
             CONTAINER_OF(it, struct iscsi_connection, in_server);
-        const struct iscsi_session *session = connection->session;
-        if (session == NULL) {
+        if (connection->session == NULL) {
             continue;
         }
-        if (count++ >= room) {
-            continue;
+        if (count++ < room) {
+            ret_sessions[count - 1] = status_of(connection);
         }
-        struct iscsi_session_status *status = &ret_sessions[count - 1];
-        *status = (struct iscsi_session_status){
-            .tsih = session->tsih,
-            .header_digest = connection->header_digest,
-            .data_digest = connection->data_digest,
-            .commands = session->command_count + session->immediate_count,
-            .commands_total = session->commands_total,
-            .read_bytes = session->read_bytes,
-            .write_bytes = session->write_bytes,
-            .age_ns = env_now_ns(server->env) - connection->since_ns,
-        };
-        memcpy(status->isid, session->isid, sizeof(status->isid));
-        memcpy(status->initiator, session->initiator, sizeof(status->initiator));
-        memcpy(status->user, connection->login.user, sizeof(status->user));
-        if (session->target != NULL) {
-            memcpy(status->target, session->target->iqn, sizeof(status->target));
-        }
-        snprintf(status->peer, sizeof(status->peer), "%s", net_stream_peer(connection->stream));
-        snprintf(status->portal, sizeof(status->portal), "%s",
-                 net_stream_local(connection->stream));
     }
+    server_unlock(server);
     return count;
 }
 
@@ -424,19 +564,24 @@ uint32_t iscsi_session_list(const struct iscsi_server *server,
  * No new command is taken; only data of those that have begun still are. A session whose commands
  * have all been answered is told that it will be dropped and may come back (an initiator then waits
  * and logs in again, instead of taking its disks for gone), and closed. At the deadline all the
- * rest is closed. */
+ * rest is closed. Each loop does its part; the stop is over when all have, and no connection and no
+ * order is left. */
 
 static void stop_report(struct env_task *task) {
     struct iscsi_server *server = CONTAINER_OF(task, struct iscsi_server, stopped_task);
+    env_timer_cancel(server->env, &server->stop_timer);
     server->stopped(server->stopped_owner);
 }
 
-void server_connection_gone(struct iscsi_server *server) {
-    if (server->stopping && !server->stopped_called && list_is_empty(&server->connections)) {
-        server->stopped_called = true;
-        env_timer_cancel(server->env, &server->stop_timer);
-        server->stopped_task.run = stop_report;
-        env_defer(server->env, &server->stopped_task);
+void server_something_gone(struct iscsi_server *server) {
+    server_lock(server);
+    bool over = atomic_load(&server->stopping) && !server->stopped_called &&
+                server->stops_pending == 0 && server->orders == 0 &&
+                list_is_empty(&server->connections);
+    server->stopped_called |= over;
+    server_unlock(server);
+    if (over) {
+        env_post(server->env, &server->stopped_task);
     }
 }
 
@@ -452,35 +597,39 @@ static void say_goodbye(struct iscsi_connection *connection) {
 }
 
 void server_session_idle(struct iscsi_connection *connection) {
-    if (connection->server->stopping && connection->session != NULL &&
+    if (connection->no_new_commands && connection->session != NULL &&
         !connection->close_when_sent && list_is_empty(&connection->session->commands)) {
         say_goodbye(connection);
     }
 }
 
-static void close_all(struct iscsi_server *server) {
-    LIST_FOR_EACH_SAFE(it, &server->connections) {
-        connection_close(CONTAINER_OF(it, struct iscsi_connection, in_server), NULL);
-    }
+/* A loop's part of something is done. */
+static void stop_part_done(struct iscsi_server *server) {
+    server_lock(server);
+    server->stops_pending--;
+    server_unlock(server);
+    server_something_gone(server);
+    server_release(server);
 }
 
-static void stop_deadline(struct env_timer *timer) {
-    close_all(CONTAINER_OF(timer, struct iscsi_server, stop_timer));
+static void close_portals(struct iscsi_loop *loop) {
+    struct iscsi_server *server = loop->server;
+    server_lock(server);
+    LIST_FOR_EACH_SAFE(it, &server->portals) {
+        struct iscsi_portal *portal = CONTAINER_OF(it, struct iscsi_portal, in_server);
+        if (portal->loop == loop) {
+            portal_take_out(server, portal);
+            net_listener_close(portal->listener);
+        }
+    }
+    server_unlock(server);
 }
 
-void iscsi_server_stop(struct iscsi_server *server, uint64_t deadline_ns,
-                       void (*stopped)(void *owner), void *owner) {
-    ASSERT(!server->stopping);
-    server->stopping = true;
-    server->stopped = stopped;
-    server->stopped_owner = owner;
-    while (!list_is_empty(&server->portals)) {
-        portal_free(CONTAINER_OF(server->portals.next, struct iscsi_portal, in_server));
-    }
-    server->stop_timer.fire = stop_deadline;
-    env_timer_arm(server->env, &server->stop_timer, deadline_ns);
-    LIST_FOR_EACH_SAFE(it, &server->connections) {
-        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_server);
+static void stop_arrived(struct env_task *task) {
+    struct iscsi_loop *loop = CONTAINER_OF(task, struct iscsi_loop, stop_task);
+    close_portals(loop);
+    LIST_FOR_EACH_SAFE(it, &loop->connections) {
+        struct iscsi_connection *connection = CONTAINER_OF(it, struct iscsi_connection, in_loop);
         if (connection->session == NULL) {
             connection_close(connection, NULL);
             continue;
@@ -488,25 +637,82 @@ void iscsi_server_stop(struct iscsi_server *server, uint64_t deadline_ns,
         connection->no_new_commands = true;
         server_session_idle(connection);
     }
-    server_connection_gone(server);
+    stop_part_done(loop->server);
 }
 
-void server_command_gone(struct iscsi_server *server) {
-    server->command_count--;
-    server_release(server);
+static void deadline_arrived(struct env_task *task) {
+    struct iscsi_loop *loop = CONTAINER_OF(task, struct iscsi_loop, deadline_task);
+    LIST_FOR_EACH_SAFE(it, &loop->connections) {
+        connection_close(CONTAINER_OF(it, struct iscsi_connection, in_loop), NULL);
+    }
+    stop_part_done(loop->server);
+}
+
+/* To all loops; to our own at once. */
+static void tell_loops(struct iscsi_server *server, bool deadline) {
+    server_lock(server);
+    server->stops_pending += server->loop_count;
+    server_unlock(server);
+    for (uint32_t i = server->loop_count; i-- > 0;) {
+        struct iscsi_loop *loop = &server->loops[i];
+        struct env_task *task = deadline ? &loop->deadline_task : &loop->stop_task;
+        server_hold(server);
+        if (i == 0) {
+            task->run(task);
+        } else {
+            env_post(loop->env, task);
+        }
+    }
+}
+
+static void stop_deadline(struct env_timer *timer) {
+    struct iscsi_server *server = CONTAINER_OF(timer, struct iscsi_server, stop_timer);
+    server_lock(server);
+    bool over = server->stopped_called;
+    server_unlock(server);
+    if (!over) {
+        tell_loops(server, true);
+    }
+}
+
+void iscsi_server_stop(struct iscsi_server *server, uint64_t deadline_ns,
+                       void (*stopped)(void *owner), void *owner) {
+    ASSERT(!atomic_load(&server->stopping));
+    server->stopped = stopped;
+    server->stopped_owner = owner;
+    server->stopped_task.run = stop_report;
+    server->stop_timer.fire = stop_deadline;
+    server_lock(server);
+    atomic_store(&server->stopping, true);
+    server_unlock(server);
+    env_timer_arm(server->env, &server->stop_timer, deadline_ns);
+    tell_loops(server, false);
+}
+
+void server_command_new(struct iscsi_loop *loop) {
+    if (loop->command_count++ == 0) {
+        server_hold(loop->server);
+    }
+}
+
+void server_command_gone(struct iscsi_loop *loop) {
+    if (--loop->command_count == 0) {
+        server_release(loop->server);
+    }
 }
 
 void iscsi_server_free(struct iscsi_server *server) {
     if (server == NULL) {
         return;
     }
-    ASSERT(list_is_empty(&server->connections));
-    while (!list_is_empty(&server->portals)) {
-        portal_free(CONTAINER_OF(server->portals.next, struct iscsi_portal, in_server));
-    }
+    struct list none;
+    list_init(&none);
+    server_lock(server);
+    ASSERT(list_is_empty(&server->connections) && list_is_empty(&server->portals));
     while (!list_is_empty(&server->targets)) {
-        target_free(server, CONTAINER_OF(server->targets.next, struct iscsi_target, in_server));
+        target_take_out(server, CONTAINER_OF(server->targets.next, struct iscsi_target, in_server),
+                        &none);
     }
-    server->freed = true;
+    server_unlock(server);
     server_release(server);
 }

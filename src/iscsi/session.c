@@ -22,16 +22,15 @@ uint32_t session_max_cmd_sn(const struct iscsi_session *session) {
 /* ---- beginning and end ---- */
 
 static bool is_same_initiator(const struct iscsi_connection *connection,
-                              const struct iscsi_connection *other) {
-    return memcmp(other->login.isid, connection->login.isid, sizeof(other->login.isid)) == 0 &&
-           strcasecmp(other->keys.parameters.initiator_name,
-                      connection->keys.parameters.initiator_name) == 0;
+                              const struct iscsi_session *session) {
+    return memcmp(session->isid, connection->login.isid, sizeof(session->isid)) == 0 &&
+           strcasecmp(session->initiator, connection->keys.parameters.initiator_name) == 0;
 }
 
 static bool is_same_user(const struct iscsi_connection *connection,
-                         const struct iscsi_connection *other) {
-    return strcmp(connection->login.user, other->login.user) == 0 &&
-           strcmp(connection->login.realm, other->login.realm) == 0;
+                         const struct iscsi_session *session) {
+    return strcmp(connection->login.user, session->user) == 0 &&
+           strcmp(connection->login.realm, session->realm) == 0;
 }
 
 /* The connection whose session a login with the same name, ISID and portal group takes the place of
@@ -41,7 +40,8 @@ static struct iscsi_connection *session_in_the_way(const struct iscsi_connection
     LIST_FOR_EACH(it, &connection->server->connections) {
         struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
         if (other->session != NULL && other != connection && other->session->target == target &&
-            other->portal_tag == connection->portal_tag && is_same_initiator(connection, other)) {
+            other->portal_tag == connection->portal_tag &&
+            is_same_initiator(connection, other->session)) {
             return other;
         }
     }
@@ -57,7 +57,7 @@ struct iscsi_connection *session_meant(const struct iscsi_connection *connection
         struct iscsi_connection *other = CONTAINER_OF(it, struct iscsi_connection, in_server);
         if (other->session != NULL && other->session->tsih == connection->login.tsih &&
             other->session->target == target && other->portal_tag == connection->portal_tag &&
-            is_same_initiator(connection, other)) {
+            is_same_initiator(connection, other->session)) {
             return other;
         }
     }
@@ -90,6 +90,8 @@ static bool tsih_is_used(const struct iscsi_server *server, uint16_t tsih) {
     return false;
 }
 
+/* A session between two connections is not in the register, but so few are that a number comes
+ * round much later. */
 static uint16_t tsih_new(struct iscsi_server *server) {
     do {
         server->last_tsih++;
@@ -109,7 +111,8 @@ static void put_initiator_port(struct scsi_port *port, const char *initiator,
 
 static struct scsi_nexus *nexus_open(const struct iscsi_connection *connection,
                                      const struct iscsi_target *target) {
-    struct scsi_port port = {.relative_id = connection->portal_tag, .group = 1};
+    struct scsi_port port = {
+        .relative_id = connection->portal_tag, .group = 1, .env = connection->loop->env};
     snprintf(port.port_name, sizeof(port.port_name), "%s,t,0x%04x", target->iqn,
              connection->portal_tag);
     memcpy(port.device_name, target->iqn, sizeof(target->iqn));
@@ -123,111 +126,216 @@ static void drop_commands(struct iscsi_session *session) {
     }
 }
 
-/* Connection reinstatement (RFC 7143 §6.3.4): the session goes on, on another connection. At
- * ErrorRecoveryLevel 0 its tasks end with the old one. What was negotiated for the session stays;
- * the initiator says where it goes on counting. */
-static void take_over(struct iscsi_connection *connection, struct iscsi_connection *old,
-                      uint32_t cmd_sn) {
-    struct iscsi_session *session = old->session;
-    struct iscsi_parameters *now = &connection->keys.parameters;
-    struct iscsi_parameters was = old->keys.parameters;
-    was.header_digest = now->header_digest;
-    was.data_digest = now->data_digest;
-    was.initiator_segment_bytes = now->initiator_segment_bytes;
-    *now = was;
-    drop_commands(session);
-    old->session = NULL;
-    connection_close(old, "the initiator moved its session to another connection");
+/* With the lock. */
+static void session_attach(struct iscsi_session *session, struct iscsi_connection *connection) {
     session->connection = connection;
+    session->header_digest = connection->keys.parameters.header_digest;
+    session->data_digest = connection->keys.parameters.data_digest;
     connection->session = session;
-    if (serial_is_before(session->exp_cmd_sn, cmd_sn)) {
-        session->exp_cmd_sn = cmd_sn;
-    }
 }
 
 static void session_new(struct iscsi_connection *connection, struct iscsi_target *target,
                         uint32_t cmd_sn) {
     struct iscsi_server *server = connection->server;
+    const struct iscsi_parameters *parameters = &connection->keys.parameters;
+    const struct iscsi_login *login = &connection->login;
     struct iscsi_session *session = MEM_NEW(struct iscsi_session);
     session->server = server;
-    session->connection = connection;
     session->target = target;
     session->exp_cmd_sn = cmd_sn;
     session->tsih = tsih_new(server);
-    session->cid = connection->login.cid;
-    memcpy(session->isid, connection->login.isid, sizeof(session->isid));
-    memcpy(session->initiator, connection->keys.parameters.initiator_name,
-           sizeof(session->initiator));
+    session->cid = login->cid;
+    memcpy(session->isid, login->isid, sizeof(session->isid));
+    memcpy(session->initiator, parameters->initiator_name, sizeof(session->initiator));
+    memcpy(session->user, login->user, sizeof(session->user));
+    memcpy(session->realm, login->realm, sizeof(session->realm));
     list_init(&session->commands);
-    connection->session = session;
+    for (uint32_t i = 0; i < COMMAND_BUCKETS; i++) {
+        list_init(&session->by_itt[i]);
+    }
     server->session_count++;
+    if (target != NULL) {
+        target->users++;
+        session->nexus = nexus_open(connection, target);
+    }
+    session_attach(session, connection);
 }
 
-uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn) {
-    struct iscsi_server *server = connection->server;
+/* What a login leads to as things are now. With the lock. */
+static uint32_t look(const struct iscsi_connection *connection, struct iscsi_target **ret_target,
+                     uint8_t ret_numbers[SCSI_LUNS_MAX / 8], struct iscsi_connection **ret_other) {
     const struct iscsi_parameters *parameters = &connection->keys.parameters;
-    const struct iscsi_login *login = &connection->login;
     struct access_peer peer = connection_peer(connection);
     struct iscsi_target *target = NULL;
-    uint8_t numbers[SCSI_LUNS_MAX / 8];
-    if (server->stopping) {
+    bool reinstates = connection->login.tsih != 0;
+    if (atomic_load(&connection->server->stopping)) {
         return LOGIN_UNAVAILABLE;
     }
     if (!parameters->discovery) {
-        target = server_find_target(server, parameters->target_name);
+        target = server_find_target(connection->server, parameters->target_name);
         if (target == NULL) {
             return LOGIN_NOT_FOUND;
         }
-        if (!access_numbers(target->access, &peer, numbers)) {
+        if (!access_numbers(target->access, &peer, ret_numbers)) {
             return LOGIN_FORBIDDEN;
         }
     }
-    struct iscsi_connection *other = login->tsih != 0 ? session_meant(connection)
-                                     : target != NULL ? session_in_the_way(connection, target)
-                                                      : NULL;
-    if (login->tsih != 0 && other == NULL) {
-        return LOGIN_NO_SUCH_SESSION;
-    }
+    *ret_target = target;
+    *ret_other = reinstates       ? session_meant(connection)
+                 : target != NULL ? session_in_the_way(connection, target)
+                                  : NULL;
     /* Names can be claimed: a session is taken from its owner only by himself. */
-    if (other != NULL && !is_same_user(connection, other)) {
-        return LOGIN_FORBIDDEN;
+    return *ret_other != NULL && !is_same_user(connection, (*ret_other)->session) ? LOGIN_FORBIDDEN
+                                                                                  : LOGIN_GOOD;
+}
+
+static void tell_login(const struct iscsi_connection *connection) {
+    const struct iscsi_session *session = connection->session;
+    if (session->target != NULL) {
+        server_event(connection->server, "%s logged in to %s from %s%s%s", session->initiator,
+                     session->target->iqn, net_stream_peer(connection->stream),
+                     session->user[0] != 0 ? " as " : "", session->user);
     }
-    if (login->tsih != 0) {
-        take_over(connection, other, cmd_sn);
-        return LOGIN_GOOD;
+}
+
+static const char moved[] = "the initiator moved its session to another connection";
+static const char again[] = "the initiator logged in again in its place";
+
+/* Makes the session, if nothing is in its way: *ret_other is. With the lock. */
+static uint32_t open_new(struct iscsi_connection *connection, uint32_t cmd_sn,
+                         struct iscsi_connection **ret_other) {
+    struct iscsi_target *target = NULL;
+    uint8_t numbers[SCSI_LUNS_MAX / 8];
+    uint32_t status = look(connection, &target, numbers, ret_other);
+    if (status != LOGIN_GOOD || *ret_other != NULL) {
+        return status;
     }
-    if (other != NULL) {
-        connection_close(other, "the initiator logged in again in its place");
+    if (connection->login.tsih != 0) {
+        return LOGIN_NO_SUCH_SESSION;
     }
     if (!is_within_limits(connection)) {
         return LOGIN_OUT_OF_RESOURCES;
     }
     session_new(connection, target, cmd_sn);
     if (target != NULL) {
-        connection->session->nexus = nexus_open(connection, target);
         scsi_nexus_show(connection->session->nexus, numbers);
-        server_event(server, "%s logged in to %s from %s%s%s", parameters->initiator_name,
-                     target->iqn, net_stream_peer(connection->stream),
-                     login->user[0] != 0 ? " as " : "", login->user);
     }
     return LOGIN_GOOD;
 }
 
-void session_recheck(struct iscsi_connection *connection) {
-    struct iscsi_session *session = connection->session;
-    struct access_peer peer = connection_peer(connection);
-    uint8_t numbers[SCSI_LUNS_MAX / 8];
-    if (!access_numbers(session->target->access, &peer, numbers)) {
-        connection_close(connection, "no LUN is for it any more");
-        return;
+uint32_t session_open(struct iscsi_connection *connection, uint32_t cmd_sn) {
+    struct iscsi_server *server = connection->server;
+    bool takes = connection->login.tsih != 0;
+    const char *why = takes ? moved : again;
+    for (;;) {
+        struct iscsi_connection *other = NULL;
+        struct iscsi_order *order = NULL;
+        server_lock(server);
+        uint32_t status = open_new(connection, cmd_sn, &other);
+        if (status == LOGIN_GOOD && other != NULL && other->loop != connection->loop) {
+            order = order_give_way(other, connection, takes, why);
+        }
+        server_unlock(server);
+        if (order != NULL) {
+            order_go(order, connection->loop);
+            return LOGIN_WAITS;
+        }
+        if (status != LOGIN_GOOD || other == NULL) {
+            if (status == LOGIN_GOOD) {
+                tell_login(connection);
+            }
+            return status;
+        }
+        /* On our own loop nobody else can have touched it since. */
+        struct iscsi_parameters was = other->keys.parameters;
+        struct iscsi_session *session = takes ? session_give_up(other) : NULL;
+        connection_close(other, why);
+        if (takes) {
+            return session_take_over(connection, session, &was, cmd_sn);
+        }
     }
-    scsi_nexus_show(session->nexus, numbers);
 }
 
-void session_close(struct iscsi_session *session) {
+/* ---- connection reinstatement (RFC 7143 §6.3.4) ----
+ *
+ * The session goes on, on another connection. At ErrorRecoveryLevel 0 its tasks end with the old
+ * one. What was negotiated for the session stays; the initiator says where it goes on counting. */
+
+struct iscsi_session *session_give_up(struct iscsi_connection *connection) {
+    struct iscsi_session *session = connection->session;
     drop_commands(session);
+    server_lock(session->server);
+    connection->session = NULL;
+    session->connection = NULL;
+    server_unlock(session->server);
+    return session;
+}
+
+uint32_t session_take_over(struct iscsi_connection *connection, struct iscsi_session *session,
+                           const struct iscsi_parameters *was, uint32_t cmd_sn) {
+    struct iscsi_parameters parameters = *was;
+    struct iscsi_parameters *now = &connection->keys.parameters;
+    struct access_peer peer = connection_peer(connection);
+    uint8_t numbers[SCSI_LUNS_MAX / 8];
+    parameters.header_digest = now->header_digest;
+    parameters.data_digest = now->data_digest;
+    parameters.initiator_segment_bytes = now->initiator_segment_bytes;
+    *now = parameters;
+    if (serial_is_before(session->exp_cmd_sn, cmd_sn)) {
+        session->exp_cmd_sn = cmd_sn;
+    }
+    server_lock(session->server);
+    /* While it was on its way nobody could end it or change what it may use. */
+    bool gone =
+        session->target != NULL && (list_is_empty(&session->target->in_server) ||
+                                    session_in_the_way(connection, session->target) != NULL);
+    uint32_t status = atomic_load(&session->server->stopping) ? LOGIN_UNAVAILABLE
+                      : gone                                  ? LOGIN_NO_SUCH_SESSION
+                                                              : LOGIN_GOOD;
+    if (status == LOGIN_GOOD && session->target != NULL) {
+        status =
+            access_numbers(session->target->access, &peer, numbers) ? LOGIN_GOOD : LOGIN_FORBIDDEN;
+    }
+    if (status == LOGIN_GOOD && session->target != NULL) {
+        scsi_nexus_move(session->nexus, connection->loop->env);
+        scsi_nexus_show(session->nexus, numbers);
+    }
+    if (status == LOGIN_GOOD) {
+        session_attach(session, connection);
+    }
+    server_unlock(session->server);
+    if (status != LOGIN_GOOD) {
+        session_close(session);
+    }
+    return status;
+}
+
+bool session_recheck(const struct iscsi_connection *connection) {
+    const struct iscsi_session *session = connection->session;
+    struct access_peer peer = {.initiator = session->initiator,
+                               .address = connection->address,
+                               .realm = session->realm,
+                               .user = session->user[0] != 0 ? session->user : NULL};
+    uint8_t numbers[SCSI_LUNS_MAX / 8];
+    bool any = access_numbers(session->target->access, &peer, numbers);
+    scsi_nexus_show(session->nexus, numbers);
+    return any;
+}
+
+/* The nexus goes first: whoever finds nothing in its way may rely on it. */
+void session_close(struct iscsi_session *session) {
+    struct iscsi_server *server = session->server;
+    drop_commands(session);
+    server_lock(server);
     scsi_nexus_close(session->nexus);
-    session->server->session_count--;
+    if (session->connection != NULL) {
+        session->connection->session = NULL;
+    }
+    if (session->target != NULL) {
+        server_target_unref(session->target);
+    }
+    server->session_count--;
+    server_unlock(server);
     mem_free(session);
 }
 

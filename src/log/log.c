@@ -210,7 +210,7 @@ static bool ring_is_avoided(const struct log *log, uint32_t member) {
 static uint32_t unsuspended_count(const struct log *log) {
     uint32_t count = 0;
     for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
-        count += pool_member_in_sync(log->pool, m) && !ring_is_suspended(log, m);
+        count += pool_member_stores(log->pool, m) && !ring_is_suspended(log, m);
     }
     return count;
 }
@@ -230,7 +230,7 @@ static bool ring_is_better(const struct log *log, uint32_t m, uint32_t than) {
 static uint32_t ring_choose(const struct log *log, uint64_t tried, uint32_t blocks) {
     uint32_t best = POOL_DISKS_MAX;
     for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
-        if (((tried >> m) & 1) != 0 || !pool_member_in_sync(log->pool, m) ||
+        if (((tried >> m) & 1) != 0 || !pool_member_stores(log->pool, m) ||
             ring_is_suspended(log, m) || ring_room(log, m, blocks) == 0) {
             continue;
         }
@@ -424,7 +424,7 @@ static bool log_has_room(struct log *log, uint32_t blocks, uint32_t copies) {
  * True if one was expelled. */
 static bool expel_a_suspended(struct log *log, uint64_t tried) {
     for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
-        if (((tried >> m) & 1) == 0 && pool_member_in_sync(log->pool, m) &&
+        if (((tried >> m) & 1) == 0 && pool_member_stores(log->pool, m) &&
             ring_is_suspended(log, m)) {
             pool_expel(log->pool, m, "it does not answer, and the log needs it");
             return true;
@@ -447,7 +447,7 @@ static void entries_fail(struct list *entries, int error) {
 
 static uint32_t copies_wanted(const struct log *log) {
     uint32_t wanted = MIN(log->pool->meta_copies, (uint32_t)LOG_COPIES_MAX);
-    return MAX(1u, MIN(wanted, pool_in_sync_count(log->pool)));
+    return MAX(1u, MIN(wanted, pool_storing_count(log->pool)));
 }
 
 /* Moves entries from the open list to a new row until it is full; returns the bytes used. */
@@ -506,6 +506,8 @@ static void log_close_row(struct log *log) {
         struct log_row *row = mem_alloc(sizeof(*row) + members * sizeof(row->copies[0]));
         row->log = log;
         row->copy_room = members;
+        /* Members that join while it is under way are not for this row. */
+        row->tried = members < POOL_DISKS_MAX ? UINT64_MAX << members : 0;
         log->live_rows++;
         list_init(&row->entries);
         size_t bytes = row_gather(log, &row->entries);
@@ -543,7 +545,7 @@ static uint32_t copies_done(const struct log_row *row) {
 /* In-sync members that have not been asked to take this row: the ones whose rings are full. */
 static bool row_has_candidates(const struct log_row *row) {
     for (uint32_t m = 0; m < row->log->pool->super.member_count; m++) {
-        if (((row->tried >> m) & 1) == 0 && pool_member_in_sync(row->log->pool, m)) {
+        if (((row->tried >> m) & 1) == 0 && pool_member_stores(row->log->pool, m)) {
             return true;
         }
     }
@@ -818,6 +820,15 @@ uint32_t log_ring_used_pct(const struct log *log) {
         used = MAX(used, log->rings[m].used);
     }
     return (uint32_t)((uint64_t)used * 100 / ring_blocks(log));
+}
+
+void log_member_added(struct log *log, uint32_t member) {
+    log->rotating |= disk_info(log->pool->disks[member])->rotational;
+    close_soon(log);
+}
+
+bool log_member_is_idle(const struct log *log, uint32_t member) {
+    return list_is_empty(&log->rings[member].slots) && log->rings[member].rows_in_flight == 0;
 }
 
 const struct log_counters *log_counters(const struct log *log) {

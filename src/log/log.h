@@ -113,6 +113,10 @@ void log_trim(struct log *log, uint64_t lsn);
 void log_tails(const struct log *log, uint64_t lsn, uint64_t *ret_tails);
 uint32_t log_ring_used_pct(const struct log *log); /* of the fullest ring in use */
 
+/* A member has joined; and: it holds no row that a replay needs, and none is on its way. */
+void log_member_added(struct log *log, uint32_t member);
+bool log_member_is_idle(const struct log *log, uint32_t member);
+
 struct log_counters {
     uint64_t rows, bytes, entries, wraps, late_copies, failed_copies, waits_for_space;
     uint64_t slow_copies; /* that another ring was given a copy beside */

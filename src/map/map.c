@@ -99,6 +99,19 @@ static void run_remove(struct map *map, uint64_t number) {
     }
 }
 
+static void run_enter(struct map_run *run, struct segment *s) {
+    run->segment = s;
+    list_append(&s->runs, &run->in_segment);
+    s->run_count++;
+    s->birth_sum += run->number;
+}
+
+static void run_leave(struct map_run *run) {
+    list_remove(&run->in_segment);
+    run->segment->run_count--;
+    run->segment->birth_sum -= run->number;
+}
+
 static void run_mark_dirty(struct map *map, struct map_run *run) {
     if (list_is_empty(&run->in_dirty)) {
         list_append(&map->dirty, &run->in_dirty);
@@ -146,14 +159,13 @@ struct map_run *map_add(struct map *map, uint64_t vba, struct segment *segment, 
                         uint32_t height, uint32_t index, uint32_t blocks) {
     ASSERT_EQ(vba % RUN_BLOCKS, 0);
     struct map_run *run = run_insert(map, vba >> RUN_SHIFT);
-    run->segment = segment;
+    run_enter(run, segment);
     run->offset = offset;
     run->height = (uint16_t)height;
     run->index = (uint16_t)index;
     for (uint32_t i = 0; i < blocks; i++) {
         run->present[i / 64] |= 1ull << (i % 64);
     }
-    list_append(&segment->runs, &run->in_segment);
     run_mark_dirty(map, run);
     return run;
 }
@@ -229,24 +241,23 @@ void map_move(struct map *map, struct map_run *run, const uint64_t moved[4],
               struct segment *segment, uint32_t offset, uint32_t height, uint32_t index) {
     run->segment->live_blocks -= run->live_count;
     segment_mark_dirty(map->table, run->segment);
-    list_remove(&run->in_segment);
+    run_leave(run);
     for (int w = 0; w < 4; w++) {
         INVARIANT(10, (run->live[w] & ~moved[w]) == 0);
         run->present[w] = moved[w];
     }
-    run->segment = segment;
+    run_enter(run, segment);
     run->offset = offset;
     run->height = (uint16_t)height;
     run->index = (uint16_t)index;
     segment->live_blocks += run->live_count;
-    list_append(&segment->runs, &run->in_segment);
     segment_mark_dirty(map->table, segment);
     run_mark_dirty(map, run);
 }
 
 void map_drop(struct map *map, struct map_run *run) {
     INVARIANT(10, run->live_count == 0);
-    list_remove(&run->in_segment);
+    run_leave(run);
     if (!list_is_empty(&run->in_dirty)) {
         list_remove(&run->in_dirty);
         map->dirty_count--;
@@ -279,7 +290,7 @@ int map_load(struct map *map, uint64_t number, const struct map_value_phys *valu
         }
     }
     struct map_run *run = run_insert(map, number);
-    run->segment = s;
+    run_enter(run, s);
     run->offset = value->offset;
     run->height = value->height;
     run->index = value->index;
@@ -289,7 +300,6 @@ int map_load(struct map *map, uint64_t number, const struct map_value_phys *valu
     run->live_count = (uint16_t)bits_count(run->live);
     s->live_blocks += run->live_count;
     map->live_blocks += run->live_count;
-    list_append(&s->runs, &run->in_segment);
     return OK;
 }
 

@@ -19,6 +19,10 @@
  *             they cannot vote for the settled configuration any more. When X is settled itself
  *             (by what it says, or by the witness), this is the same as the first.
  *
+ * A member that was admitted later than the settled configuration has no vote in the second
+ * election; it was told of the superblock before the one that admits it, so that it has a vote in
+ * the first (member.c).
+ *
  * (This is the joint consensus of Ongaro's Raft, §4.3, with superblocks for log entries.) The
  * witness of a configuration is the record of the mount that settled it; for the current election
  * it is also that of the host that wrote X, which may have lost power before it could record it.
@@ -155,8 +159,10 @@ static void evaluate(struct candidate *c, struct probe *const *probes, uint32_t 
         uint64_t bit = 1ull << m;
         bool in_sync = s->members[m].state == MEMBER_IN_SYNC;
         bool was = s->members[m].state == MEMBER_MISSING && s->members[m].state_epoch > point.epoch;
+        /* One that was admitted since was not in the configuration that is settled. */
+        bool joined = in_sync && s->members[m].state_epoch > point.epoch;
         c->current.members |= in_sync ? bit : 0;
-        c->settled.members |= in_sync || was ? bit : 0;
+        c->settled.members |= (in_sync && !joined) || was ? bit : 0;
     }
     for (uint32_t i = 0; i < count; i++) {
         uint64_t bit = 1ull << probes[i]->label.member;
@@ -263,8 +269,7 @@ static int refuse_newer_versions(struct probe *const *probes, uint32_t count,
     return OK;
 }
 
-/* Whether `other` was written by a mount that those who left the member out know nothing of. */
-static bool went_on(const struct super_phys *other, const struct member_phys *m) {
+bool super_went_on(const struct super_phys *other, const struct member_phys *m) {
     return other->mount_generation > m->state_generation ||
            (other->mount_generation == m->state_generation && other->mount_id != m->state_mount_id);
 }
@@ -285,7 +290,8 @@ static int refuse_two_sides(const struct candidate *candidates, uint32_t found,
         for (uint32_t j = 0; j < count; j++) {
             const struct member_phys *m = &best->members[probes[j]->label.member];
             if (is_usable(probes[j]) && is_same(probes[j]->super, other) &&
-                is_member(probes[j], best) && m->state == MEMBER_MISSING && went_on(other, m)) {
+                is_member(probes[j], best) && m->state == MEMBER_MISSING &&
+                super_went_on(other, m)) {
                 return errmsg_set(reterr, ERR_FOREIGN,
                                   "pool %s was used apart on two sides: by %s (without %s) and by "
                                   "%s (with %s); import with the disks of one side only, the "

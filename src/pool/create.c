@@ -15,7 +15,6 @@
 
 enum {
     CHUNKS_WANTED = 64, /* on each disk */
-    CHUNKS_LEAST = 4,   /* below that a disk is too small */
     CHUNK_BLOCKS_LEAST = 32,
     CHUNK_BLOCKS_SMALL = 4096,  /* 16 MiB */
     CHUNK_BLOCKS_LARGE = 16384, /* 64 MiB */
@@ -107,6 +106,19 @@ static int check_disks(const struct pool_options *o, const struct probe *probes,
     return OK;
 }
 
+int disk_check_size(const struct geometry *g, const struct probe *probe, uint32_t chunks,
+                    struct errmsg *reterr) {
+    if (chunks >= CHUNKS_LEAST) {
+        return OK;
+    }
+    uint64_t least = layout_chunk_start(g) + TAIL_BLOCKS + (uint64_t)CHUNKS_LEAST * g->chunk_blocks;
+    char is[16], needs[16];
+    size_format(disk_info(probe->disk)->size_bytes, is, sizeof(is));
+    size_format(round_up(least * BLOCK_BYTES, 1 << 20), needs, sizeof(needs));
+    return errmsg_set(reterr, ERR_RANGE, "%s is too small (%s); it needs at least %s", probe->path,
+                      is, needs);
+}
+
 static int choose_sizes(const struct pool_options *o, const struct probe *probes,
                         struct super_phys *s, struct errmsg *reterr) {
     uint64_t smallest = UINT64_MAX;
@@ -125,14 +137,9 @@ static int choose_sizes(const struct pool_options *o, const struct probe *probes
     }
     for (uint32_t i = 0; i < o->path_count; i++) {
         s->members[i].chunks = layout_chunk_count(&s->geometry, s->members[i].disk_blocks);
-        if (s->members[i].chunks < CHUNKS_LEAST) {
-            uint64_t least = layout_chunk_start(&s->geometry) + TAIL_BLOCKS +
-                             (uint64_t)CHUNKS_LEAST * s->geometry.chunk_blocks;
-            char is[16], needs[16];
-            size_format(disk_info(probes[i].disk)->size_bytes, is, sizeof(is));
-            size_format(round_up(least * BLOCK_BYTES, 1 << 20), needs, sizeof(needs));
-            return errmsg_set(reterr, ERR_RANGE, "%s is too small (%s); it needs at least %s",
-                              probes[i].path, is, needs);
+        int error = disk_check_size(&s->geometry, &probes[i], s->members[i].chunks, reterr);
+        if (error != OK) {
+            return error;
         }
     }
     return OK;
@@ -160,7 +167,7 @@ static void fill_super(struct env *env, const struct pool_options *o, const stru
         m->state = MEMBER_IN_SYNC;
         m->state_epoch = 1;
         m->device_class = disk_info(probes[i].disk)->rotational ? 0 : 1;
-        (void)snprintf(m->path_hint, sizeof(m->path_hint), "%.63s", probes[i].path);
+        (void)snprintf(m->path_hint, sizeof(m->path_hint), "%.55s", probes[i].path);
     }
 }
 
@@ -175,26 +182,28 @@ struct create_job {
     int error;
 };
 
-static int step_wipe(const struct create_job *job) {
-    uint64_t blocks = job->super->members[job->member].disk_blocks;
+int disk_wipe(struct disk *disk, uint64_t blocks) {
     struct buf *buf = buf_new(WIPE_BLOCKS * BLOCK_BYTES);
     memset(buf->data, 0, buf->bytes);
     uint64_t front = MIN(blocks, (uint64_t)WIPE_BLOCKS);
-    int error = disk_write(job->probe->disk, 0, front * BLOCK_BYTES, buf, 0, true);
+    int error = disk_write(disk, 0, front * BLOCK_BYTES, buf, 0, true);
     if (error == OK) {
-        error = disk_write(job->probe->disk, (blocks - TAIL_BLOCKS) * BLOCK_BYTES,
-                           TAIL_BLOCKS * BLOCK_BYTES, buf, 0, true);
+        error = disk_write(disk, (blocks - TAIL_BLOCKS) * BLOCK_BYTES, TAIL_BLOCKS * BLOCK_BYTES,
+                           buf, 0, true);
     }
     buf_unref(buf);
     return error;
 }
 
-static int step_label(const struct create_job *job) {
-    const struct super_phys *s = job->super;
-    const struct member_phys *m = &s->members[job->member];
+static int step_wipe(const struct create_job *job) {
+    return disk_wipe(job->probe->disk, job->super->members[job->member].disk_blocks);
+}
+
+int disk_label(struct disk *disk, const struct super_phys *s, uint32_t member) {
+    const struct member_phys *m = &s->members[member];
     struct label_phys label = {.pool = s->pool,
                                .disk = m->disk,
-                               .member = job->member,
+                               .member = member,
                                .disk_blocks = m->disk_blocks,
                                .created_wall_ns = s->wall_ns,
                                .geometry = s->geometry};
@@ -206,10 +215,14 @@ static int step_label(const struct create_job *job) {
         memset(buf->data, 0, BLOCK_BYTES);
         label_seal(&label, at[i]);
         memcpy(buf->data, &label, sizeof(label));
-        error = disk_write(job->probe->disk, at[i] * BLOCK_BYTES, BLOCK_BYTES, buf, 0, true);
+        error = disk_write(disk, at[i] * BLOCK_BYTES, BLOCK_BYTES, buf, 0, true);
         buf_unref(buf);
     }
     return error;
+}
+
+static int step_label(const struct create_job *job) {
+    return disk_label(job->probe->disk, job->super, job->member);
 }
 
 static void create_fiber(void *arg) {

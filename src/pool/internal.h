@@ -74,6 +74,9 @@ struct choice {
     char why[POOL_DISKS_MAX][WHY_BYTES];    /* of members without a voter */
 };
 
+/* Whether `other` was written by a mount that those who left the member out know nothing of. */
+bool super_went_on(const struct super_phys *other, const struct member_phys *m);
+
 bool electorate_decides(const struct electorate *e, uint64_t here);
 
 struct choose_options {
@@ -86,6 +89,16 @@ struct choose_options {
 HF_MUST_CHECK int choose(struct env *env, struct probe *probes, uint32_t count,
                          const struct choose_options *options, struct choice *ret_choice,
                          struct errmsg *reterr);
+
+/* ---- create.c: what a disk gets when it joins a pool ---- */
+
+enum { CHUNKS_LEAST = 4 }; /* below that a disk is too small */
+/* Zeros where labels, superblocks and the head of the log lie on a disk of `blocks`. Fiber. */
+HF_MUST_CHECK int disk_wipe(struct disk *disk, uint64_t blocks);
+/* Both copies of the label of that member. Fiber. */
+HF_MUST_CHECK int disk_label(struct disk *disk, const struct super_phys *s, uint32_t member);
+HF_MUST_CHECK int disk_check_size(const struct geometry *g, const struct probe *probe,
+                                  uint32_t chunks, struct errmsg *reterr);
 
 /* ---- witness.c: state records of this host ---- */
 
@@ -121,6 +134,10 @@ struct pool_private {
     struct env_task notify_task;
     bool notify_queued;
     uint64_t notify_members; /* a bit a member whose expelled() is to be called */
+    uint64_t admitting;      /* members that are in sync in `next`, and not in `super` yet */
+    uint64_t round_failed;   /* members that did not get a superblock of the last write */
+    uint64_t used; /* members there were in this mount: their numbers are not given again */
+    uint64_t has_sequence[POOL_DISKS_MAX]; /* the last superblock that it certainly has */
     uint64_t epoch_floor, generation_floor;
     bool forced;
     bool new_epoch; /* the next superblock begins one even if no member is lost */
@@ -130,6 +147,14 @@ struct pool_private {
 };
 
 void pool_notify_init(struct pool_private *p);
+void pool_graves_close(struct pool *pool);
+
+/* With the lock held: what is to be written starts from what is there. The states stay as last
+ * written, so that pool_super_write() sees which members were expelled since. */
+struct super_phys *pool_super_begin(struct pool *pool);
+/* Writes what pool_super_begin() returned to all that get it: the caller has set all but sequence,
+ * epoch, parent, states and what is settled. Fiber. */
+HF_MUST_CHECK int pool_super_write(struct pool *pool);
 
 /* Writes `super` to the copies named in copies[member] (bit 0 front, bit 1 back), durably and all
  * at once; ret_failed: a bit a member. Fiber. */

@@ -77,6 +77,19 @@ static void note_repairs(const struct probe *p, const struct super_phys *s,
     private_state->labels[m] = p->label;
 }
 
+/* Where members that are missing are: they are no part of the pool, but may be taken back. */
+static void note_missing(struct pool *pool, const struct probe *probes, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct label_phys *label = &probes[i].label;
+        const struct member_phys *m = &pool->super.members[label->member % POOL_DISKS_MAX];
+        if (probes[i].labelled && uuid_equal(&label->pool, &pool->super.pool) &&
+            m->state != MEMBER_NONE && uuid_equal(&m->disk, &label->disk)) {
+            (void)snprintf(pool->found_path[label->member], sizeof(pool->found_path[0]), "%s",
+                           probes[i].path);
+        }
+    }
+}
+
 static struct pool *pool_new(struct env *env, struct choice *choice, const char *host,
                              bool read_only) {
     struct pool *pool = MEM_NEW(struct pool);
@@ -101,6 +114,10 @@ static struct pool *pool_new(struct env *env, struct choice *choice, const char 
     pool_notify_init(p);
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
         struct probe *voter = choice->voters[m], *informed = choice->informed[m];
+        bool exists = pool->super.members[m].state != MEMBER_NONE;
+        p->used |= exists ? 1ull << m : 0;
+        /* All members have the parent of the superblock that was chosen. */
+        p->has_sequence[m] = pool->super.sequence - 1;
         pool->blocks[m] = pool->super.members[m].disk_blocks;
         memcpy(pool->why[m], choice->why[m], sizeof(pool->why[m]));
         if (voter != NULL) {
@@ -187,6 +204,8 @@ int pool_open(struct env *env, const struct pool_open_options *options, struct p
     }
     if (error == OK) {
         *ret_pool = pool_new(env, choice, host, options->read_only);
+        (*ret_pool)->disk_options = options->disk;
+        note_missing(*ret_pool, probes, options->path_count);
     }
     mem_free(choice);
     probes_free(probes, options->path_count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Superblocks of a pool that is open: taking it, committing, expelling.
  *
- * Theory. All superblock writes go through super_write(), one at a time (the lock). It writes
+ * Theory. All superblock writes go through pool_super_write(), one at a time (the lock). It writes
  * priv->next to every member that is in sync, at the front and the back at once, into the slots of
  * its sequence's parity; the slots of the other parity hold the superblock before it, which all
  * these members have, so that a tear leaves the old one. Only when all of them have it is it done.
@@ -53,6 +53,23 @@ static uint64_t in_sync_mask(const struct super_phys *s) {
 
 uint32_t pool_in_sync_count(const struct pool *pool) {
     return in_sync_count(&pool->super);
+}
+
+bool pool_member_stores(const struct pool *pool, uint32_t member) {
+    return pool_member_in_sync(pool, member) && pool->super.members[member].role == MEMBER_NORMAL;
+}
+
+uint32_t pool_storing_count(const struct pool *pool) {
+    uint32_t count = 0;
+    for (uint32_t m = 0; m < pool->super.member_count; m++) {
+        count += pool_member_stores(pool, m);
+    }
+    return count;
+}
+
+bool pool_member_is_leaving(const struct pool *pool, uint32_t member) {
+    const struct member_phys *m = &pool->super.members[member];
+    return m->state != MEMBER_NONE && m->role == MEMBER_LEAVING;
 }
 
 /* ---- writing copies ---- */
@@ -129,7 +146,7 @@ void pool_notify_init(struct pool_private *p) {
     p->notify_task.run = notify_run;
 }
 
-/* In memory only; whoever calls makes sure that super_write() follows. */
+/* In memory only; whoever calls makes sure that pool_super_write() follows. */
 static void mark_expelled(struct pool *pool, uint32_t member, const char *why) {
     struct pool_private *p = pool->private_state;
     pool->super.members[member].state = MEMBER_MISSING;
@@ -179,7 +196,8 @@ static void take_over_expulsions(struct pool *pool) {
     next->config_epoch += changed ? 1 : 0;
     p->new_epoch = false;
     for (uint32_t m = 0; m < next->member_count; m++) {
-        if (next->members[m].state != MEMBER_IN_SYNC || pool_member_in_sync(pool, m)) {
+        if (next->members[m].state != MEMBER_IN_SYNC || pool_member_in_sync(pool, m) ||
+            (p->admitting >> m & 1) != 0) {
             continue;
         }
         if (!changed) {
@@ -188,10 +206,12 @@ static void take_over_expulsions(struct pool *pool) {
         }
         next->members[m].state = MEMBER_MISSING;
         next->members[m].state_epoch = next->config_epoch;
-        bool absent = pool->disks[m] == NULL; /* it has nothing of this mount */
+        /* It has nothing of this mount, nor will have. */
+        bool absent = pool->disks[m] == NULL && p->informed_disks[m] == NULL;
         next->members[m].state_generation =
             absent ? pool->super.mount_generation : next->mount_generation;
         next->members[m].state_mount_id = absent ? pool->super.mount_id : next->mount_id;
+        next->members[m].state_sequence = p->has_sequence[m];
     }
 }
 
@@ -230,12 +250,20 @@ static void super_round(struct pool *pool) {
     }
     super_write_copies(disks, next, copies, &failed);
     p->informed &= ~failed;
+    p->round_failed |= failed;
+    for (uint32_t m = 0; m < next->member_count; m++) {
+        if (disks[m] != NULL && (failed >> m & 1) == 0) {
+            p->has_sequence[m] = next->sequence;
+        }
+    }
+    if ((failed & p->admitting) != 0) { /* it stays out: the next round says so */
+        p->admitting &= ~failed;
+        p->expel_asked++;
+    }
     mark_failed_writers(pool, failed);
 }
 
-/* Writes p->next, of which the caller has set all but sequence, epoch, parent, states and what is
- * settled. */
-static int super_write(struct pool *pool) {
+int pool_super_write(struct pool *pool) {
     struct pool_private *p = pool->private_state;
     struct super_phys *next = &p->next;
     uint64_t asked;
@@ -243,6 +271,7 @@ static int super_write(struct pool *pool) {
     next->settled_epoch = p->point.epoch;
     next->settled_generation = p->point.generation;
     next->settled_mount_id = p->point.mount_id;
+    p->round_failed = 0;
     do {
         asked = p->expel_asked;
         take_over_expulsions(pool);
@@ -270,9 +299,7 @@ static int super_write(struct pool *pool) {
     return error;
 }
 
-/* With the lock held: what is to be written starts from what is there. The states stay as last
- * written, so that super_write() sees which members were expelled since. */
-static struct super_phys *super_begin(struct pool *pool) {
+struct super_phys *pool_super_begin(struct pool *pool) {
     struct super_phys *next = &pool->private_state->next;
     ASSERT_EQ(next->sequence, pool->super.sequence);
     for (uint32_t m = 0; m < next->member_count; m++) {
@@ -291,7 +318,7 @@ int pool_commit(struct pool *pool, const struct roots_phys *roots, const uint64_
     ASSERT(p->taken);
     int error = ERR_QUORUM;
     if (!p->failed) {
-        struct super_phys *next = super_begin(pool);
+        struct super_phys *next = pool_super_begin(pool);
         next->roots = *roots;
         next->flags = flags;
         next->meta_copies = meta_copies;
@@ -299,7 +326,7 @@ int pool_commit(struct pool *pool, const struct roots_phys *roots, const uint64_
         for (uint32_t m = 0; ring_tails != NULL && m < next->member_count; m++) {
             next->members[m].ring_tail = ring_tails[m];
         }
-        error = super_write(pool);
+        error = pool_super_write(pool);
     }
     fiber_lock_release(&p->lock);
     return error;
@@ -310,8 +337,8 @@ static void settle_fiber(void *arg) {
     struct pool_private *p = pool->private_state;
     fiber_lock_take(&p->lock);
     if (!p->failed && !pool_is_settled(pool)) {
-        super_begin(pool);
-        int error = super_write(pool); /* pool_settle() finds out by itself */
+        pool_super_begin(pool);
+        int error = pool_super_write(pool); /* pool_settle() finds out by itself */
         (void)error;
     }
     p->settling = false;
@@ -414,7 +441,7 @@ static void repair_labels(struct pool *pool) {
     }
 }
 
-/* Everything of the new mount's first superblock but what super_write() fills in. */
+/* Everything of the new mount's first superblock but what pool_super_write() fills in. */
 static void prepare_mount(struct pool *pool) {
     struct pool_private *p = pool->private_state;
     struct super_phys *next = &p->next;
@@ -434,7 +461,7 @@ static void prepare_mount(struct pool *pool) {
     }
     for (uint32_t m = 0; m < next->member_count; m++) {
         if (pool->disks[m] != NULL) {
-            (void)snprintf(next->members[m].path_hint, sizeof(next->members[m].path_hint), "%.63s",
+            (void)snprintf(next->members[m].path_hint, sizeof(next->members[m].path_hint), "%.55s",
                            disk_info(pool->disks[m])->path);
             memcpy(pool->super.members[m].path_hint, next->members[m].path_hint,
                    sizeof(next->members[m].path_hint));
@@ -493,7 +520,7 @@ int pool_take(struct pool *pool, struct errmsg *reterr) {
     prepare_mount(pool);
     p->unchecked = p->forced;
     p->witness_due = true;
-    error = super_write(pool);
+    error = pool_super_write(pool);
     p->unchecked = false;
     p->taken = error == OK;
     close_informed(p);
@@ -530,6 +557,7 @@ void pool_close(struct pool *pool) {
         disk_close(pool->disks[m]);
     }
     close_informed(p);
+    pool_graves_close(pool);
     mem_free(p);
     mem_free(pool);
 }

@@ -41,8 +41,12 @@ struct pool {
     struct super_phys super; /* as last made durable */
     uint32_t meta_copies;    /* that metadata and log rows get from now on; the engine may raise it.
                                 All of them have `super.meta_copies` */
-    uint64_t blocks[POOL_DISKS_MAX];    /* size in use */
-    struct disk *disks[POOL_DISKS_MAX]; /* by member; NULL: missing */
+    uint64_t blocks[POOL_DISKS_MAX];     /* size in use */
+    struct disk *disks[POOL_DISKS_MAX];  /* by member; NULL: missing */
+    struct disk *graves[POOL_DISKS_MAX]; /* of members that were dropped: closed with the pool */
+    uint32_t grave_count;
+    struct disk_options disk_options;     /* as given when it was opened */
+    char found_path[POOL_DISKS_MAX][256]; /* where a MISSING member was seen then; may be empty */
     bool read_only;
     char why[POOL_DISKS_MAX][256]; /* why a member is MISSING or not used, for people */
     /* Called on the engine thread, once a member, as soon as it is expelled (its state in `super`
@@ -119,6 +123,42 @@ bool pool_is_settled(const struct pool *pool); /* nothing to wait for */
 
 bool pool_member_in_sync(const struct pool *pool, uint32_t member);
 uint32_t pool_in_sync_count(const struct pool *pool);
+/* In sync, and new chunks and log rows may go there: neither leaving nor a spare. */
+bool pool_member_stores(const struct pool *pool, uint32_t member);
+uint32_t pool_storing_count(const struct pool *pool);
+/* To be removed, whatever its state. */
+bool pool_member_is_leaving(const struct pool *pool, uint32_t member);
+
+/* ---- members that come and go (member.c) ---- */
+
+struct pool_add_options {
+    const char *path;
+    enum member_role role;
+    bool force; /* overwrite what the disk holds */
+    struct disk_options disk;
+};
+
+/* Makes the disk at `path` a member that is listed as MISSING: destroys what it held. The caller
+ * prepares for it, then calls pool_member_admit(), or pool_member_drop(). Fiber. */
+HF_MUST_CHECK int pool_member_add(struct pool *pool, const struct pool_add_options *options,
+                                  uint32_t *ret_member, struct errmsg *reterr);
+/* A missing member is at `path` again: looks at what it carries, and tells it where the pool is
+ * now; pool_member_admit() follows. ERR_BUSY: I/Os that were given up may still be under way.
+ * ERR_STALE, ERR_FOREIGN: it is not to be trusted. Fiber. */
+HF_MUST_CHECK int pool_member_return(struct pool *pool, uint32_t member, const char *path,
+                                     const struct disk_options *options, struct errmsg *reterr);
+/* Where a member is, or was last, or is to be looked for. */
+const char *pool_member_path(const struct pool *pool, uint32_t member);
+/* Whether the disk can be added, and how many chunks it would have. Changes nothing. Fiber. */
+HF_MUST_CHECK int pool_member_look(struct pool *pool, const struct pool_add_options *options,
+                                   uint32_t *ret_chunks, struct errmsg *reterr);
+/* From MISSING to in sync, durably; it is in sync when this returns OK. Fiber. */
+HF_MUST_CHECK int pool_member_admit(struct pool *pool, uint32_t member, struct errmsg *reterr);
+HF_MUST_CHECK int pool_member_set_role(struct pool *pool, uint32_t member, enum member_role role,
+                                       struct errmsg *reterr);
+/* A member that holds nothing any more, neither chunks nor rows of the log: it is no member when
+ * this returns OK, and its label is erased. Fiber. */
+HF_MUST_CHECK int pool_member_drop(struct pool *pool, uint32_t member, struct errmsg *reterr);
 
 /* Looks whether each disk in use is still what was opened, and expels those that are not (a file
  * that was unlinked or truncated, a device that went). Never waits for a disk. To be called every

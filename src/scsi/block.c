@@ -183,7 +183,7 @@ void synchronize_check(struct scsi_task *task) {
 static void count_transfer(struct scsi_task *task) {
     struct scsi_lun *lun = task->lun;
     uint64_t bytes = task->cursor_bytes - task->start_bytes;
-    lun->latency_ns += env_now_ns(lun->env) - task->began_ns;
+    lun->latency_ns += env_now_ns(task->env) - task->began_ns;
     if (task->op == VOLUME_READ) {
         lun->reads++;
         lun->read_bytes += bytes;
@@ -232,15 +232,15 @@ static void flush_first_step(struct scsi_task *task) {
 }
 
 /* Compares the piece before the cursor, which lies in the scratch, with what the initiator sent:
- * as many bytes, or one block against each. */
-static bool piece_is_equal(struct scsi_task *task) {
+ * as many bytes, or one block against each. Without the lock. */
+static bool piece_is_equal(struct scsi_task *task, uint32_t block_bytes) {
     uint64_t piece = task->request.length_bytes;
     uint64_t offset = task->cursor_bytes - piece - task->start_bytes;
     const uint8_t *medium = task->scratch->data;
-    for (uint64_t i = 0; i < piece; i += task->lun->block_bytes) {
+    for (uint64_t i = 0; i < piece; i += block_bytes) {
         uint64_t at = (offset + i) % task->data_out_bytes;
         const uint8_t *sent = task->data_out + at;
-        if (memcmp(medium + i, sent, task->lun->block_bytes) == 0) {
+        if (memcmp(medium + i, sent, block_bytes) == 0) {
             continue;
         }
         uint32_t byte = 0;
@@ -254,8 +254,16 @@ static bool piece_is_equal(struct scsi_task *task) {
 }
 
 static void compare_step(struct scsi_task *task) {
-    bool first = task->cursor_bytes == task->start_bytes;
-    if (!first && !piece_is_equal(task)) {
+    bool first = task->cursor_bytes == task->start_bytes, equal = true;
+    if (!first) {
+        uint32_t block_bytes = task->lun->block_bytes;
+        scsi_step_pause(task);
+        equal = piece_is_equal(task, block_bytes);
+        if (!scsi_step_resume(task)) {
+            return;
+        }
+    }
+    if (!equal) {
         scsi_fail_error(task, ERR_MISCOMPARE);
         scsi_task_end(task);
         return;
@@ -303,8 +311,12 @@ static void write_same_start(struct scsi_task *task) {
     if (!zero) {
         uint64_t bytes = MIN(range_bytes(task), (uint64_t)SCRATCH_BYTES);
         task->scratch = mem_pages_new(bytes);
+        scsi_step_pause(task);
         for (uint64_t i = 0; i < bytes; i += block) {
             memcpy((uint8_t *)task->scratch->data + i, task->data_out, block);
+        }
+        if (!scsi_step_resume(task)) {
+            return;
         }
         task->step = pattern_step;
     }
@@ -333,8 +345,12 @@ static void or_write_step(struct scsi_task *task) {
     if (task->request.op == VOLUME_READ) {
         uint8_t *was = task->scratch->data, *becomes = was + bytes;
         const uint8_t *sent = task->data_out + (task->cursor_bytes - task->start_bytes);
+        scsi_step_pause(task);
         for (uint64_t i = 0; i < bytes; i++) {
             becomes[i] = was[i] | sent[i];
+        }
+        if (!scsi_step_resume(task)) {
+            return;
         }
         scsi_volume_submit(task, VOLUME_COMPARE_AND_WRITE, task->cursor_bytes, bytes, was,
                            2 * bytes);

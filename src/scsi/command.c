@@ -158,11 +158,21 @@ const struct scsi_command scsi_commands[] = {
 
 const uint32_t scsi_command_count = ARRAY_COUNT(scsi_commands);
 
+/* The table is in order of operation codes (a test looks at that). */
 const struct scsi_command *scsi_command_find(const uint8_t *cdb) {
-    for (uint32_t i = 0; i < scsi_command_count; i++) {
+    uint32_t first = 0, end = scsi_command_count;
+    while (first < end) {
+        uint32_t middle = (first + end) / 2;
+        if (scsi_commands[middle].opcode < cdb[0]) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    for (uint32_t i = first; i < scsi_command_count && scsi_commands[i].opcode == cdb[0]; i++) {
         const struct scsi_command *command = &scsi_commands[i];
-        if (command->opcode == cdb[0] && ((command->flags & COMMAND_SERVICE_ACTION) == 0 ||
-                                          command->service_action == (cdb[1] & 0x1f))) {
+        if ((command->flags & COMMAND_SERVICE_ACTION) == 0 ||
+            command->service_action == (cdb[1] & 0x1f)) {
             return command;
         }
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MPL-2.0
-/* What the files of the device server share. Loop of the target throughout. */
+/* What the files of the device server share. The target's lock is held in all of it but where it
+ * says otherwise; see target.c. */
 #ifndef HOLDFAST_SCSI_INTERNAL_H
 #define HOLDFAST_SCSI_INTERNAL_H
 
+#include "base/lock.h"
 #include "scsi/bytes.h"
 #include "scsi/scsi.h"
 
@@ -76,6 +78,9 @@ struct space_check {
 
 struct scsi_target {
     struct env *env;
+    struct lock lock;
+    uint32_t holders; /* tasks, units, and who has made it: frees it when there are none */
+    bool freed;
     uint16_t ports[SCSI_PORTS_MAX];
     uint32_t port_count;
     struct scsi_lun *luns[SCSI_LUNS_MAX];
@@ -85,11 +90,11 @@ struct scsi_target {
 };
 
 struct scsi_lun {
-    struct scsi_target *target; /* NULL when the target has gone before the last task */
+    struct scsi_target *target;
     struct list in_removed;
     uint32_t number;
     bool removed;
-    struct env *env;
+    struct env *env; /* the target's: of requests that are nobody's task */
     struct volume_door *door;
     struct volume_info info;
     uint32_t block_bytes, block_shift;
@@ -129,6 +134,7 @@ struct copy_result {
 
 struct scsi_nexus {
     struct scsi_target *target;
+    struct env *env;
     struct list in_target;
     struct list tasks;
     struct scsi_port port;
@@ -172,7 +178,8 @@ struct scsi_command {
     uint8_t length_at, length_bytes;
     /* Validates the CDB and sets what run() needs; scsi_fail…() refuses. May be NULL. */
     void (*check)(struct scsi_task *task);
-    /* Starts; ends the task at once or later with scsi_task_end(). */
+    /* Starts; ends the task at once or later with scsi_task_end(). Like every step it runs on the
+     * task's loop. */
     void (*run)(struct scsi_task *task);
 };
 
@@ -180,6 +187,15 @@ extern const struct scsi_command scsi_commands[];
 extern const uint32_t scsi_command_count;
 /* Whether the opcode has service actions here; -1: it is not supported at all. */
 int scsi_opcode_has_service_actions(uint8_t opcode);
+
+/* ---- the lock ---- */
+
+void scsi_lock(struct scsi_target *target);
+void scsi_unlock(struct scsi_target *target); /* frees the target if that was the last of it */
+/* Around what takes long in a step and touches nothing but the task's own memory. False: the task
+ * was dropped meanwhile; the step must return. */
+void scsi_step_pause(struct scsi_task *task);
+HF_MUST_CHECK bool scsi_step_resume(struct scsi_task *task);
 
 /* ---- ending tasks ---- */
 
@@ -198,7 +214,11 @@ void scsi_respond(struct scsi_task *task, const void *bytes, uint32_t length);
 
 /* Parameter data of commands that answer with little. */
 enum { SMALL_RESPONSE_BYTES = 4096 };
-/* Aborts the tasks of a nexus in a unit; it is told unless it is the `requester`. */
+/* Drops a task of whatever loop: nothing of it will be answered. If its loop is `own`, dropped() is
+ * left to the caller, to whom it goes by in_nexus in `mine`; else it is posted. */
+void scsi_drop(struct scsi_task *task, const struct env *own, struct list *mine);
+void scsi_tell_dropped(struct list *mine); /* without the lock; their loop */
+/* Drops the tasks of a nexus in a unit; it is told unless it is the `requester`. */
 void scsi_abort_of(struct scsi_lun *lun, const struct scsi_nexus *nexus,
                    const struct scsi_nexus *requester);
 /* All target ports of the target, in ascending order; how many. */
@@ -306,8 +326,8 @@ void synchronize_run(struct scsi_task *task);
 void unmap_check(struct scsi_task *task);
 void unmap_run(struct scsi_task *task);
 
-/* Sends task->op for [cursor, cursor + length) to the volume; step() runs again when it is done,
- * the cursor moved on. `data` NULL: no transfer. */
+/* Sends task->op for [cursor, cursor + length) to the volume, when the step has returned; step()
+ * runs again when it is done, the cursor moved on. `data` NULL: no transfer. */
 void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offset_bytes,
                         uint64_t length_bytes, void *data, uint64_t data_bytes);
 

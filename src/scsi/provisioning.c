@@ -32,7 +32,7 @@ uint64_t provisioning_threshold_bytes(const struct scsi_lun *lun) {
 
 static void space_known(struct scsi_lun *lun) {
     uint64_t total = lun->space.total_bytes, left = lun->space.free_bytes;
-    if (lun->target == NULL || lun->removed || lun->info.thick || total == 0) {
+    if (lun->removed || lun->info.thick || total == 0) {
         return;
     }
     if (left > total / 100 * REARM_PERCENT) {
@@ -46,12 +46,15 @@ static void space_known(struct scsi_lun *lun) {
 
 static void space_answered(struct volume_request *request) {
     struct scsi_lun *lun = request->owner;
+    struct scsi_target *target = lun->target;
+    scsi_lock(target);
     lun->space_check.in_volume = false;
     if (request->status == OK) {
         lun->space = lun->space_check.answer;
         space_known(lun);
     }
     scsi_lun_release(lun);
+    scsi_unlock(target);
 }
 
 void provisioning_refresh(struct scsi_lun *lun) {

@@ -244,8 +244,7 @@ static void record_send(struct scsi_lun *lun, enum volume_op op, uint64_t bytes)
 }
 
 static void tell(struct scsi_lun *lun, const struct registrant *registrant) {
-    if (lun->target == NULL || lun->removed ||
-        (registrant->tell == SENSE_NONE && !registrant->abort)) {
+    if (lun->removed || (registrant->tell == SENSE_NONE && !registrant->abort)) {
         return;
     }
     LIST_FOR_EACH_SAFE(it, &lun->target->nexuses) {
@@ -303,6 +302,8 @@ static void change_next(struct scsi_lun *lun);
 
 static void change_kept(struct volume_request *request) {
     struct scsi_lun *lun = request->owner;
+    struct scsi_target *target = lun->target;
+    scsi_lock(target);
     lun->change.in_volume = false;
     if (request->status == OK) {
         change_commit(lun);
@@ -312,6 +313,7 @@ static void change_kept(struct volume_request *request) {
     change_end(lun);
     change_next(lun);
     scsi_lun_release(lun);
+    scsi_unlock(target);
 }
 
 static void change_run(struct scsi_lun *lun, struct scsi_task *task) {
@@ -373,7 +375,9 @@ void reservations_nexus_gone(struct scsi_lun *lun, const struct scsi_nexus *nexu
 
 static void recalled(struct volume_request *request) {
     struct scsi_lun *lun = request->owner;
+    struct scsi_target *target = lun->target;
     struct reservations *state = NULL;
+    scsi_lock(target);
     lun->change.in_volume = false;
     if (request->status == OK && reservations_decode(lun->change.record, sizeof(lun->change.record),
                                                      lun->info.id, &state) == OK) {
@@ -385,6 +389,7 @@ static void recalled(struct volume_request *request) {
         lun->readiness = UNIT_UNKNOWN;
     }
     scsi_lun_release(lun);
+    scsi_unlock(target);
 }
 
 void reservations_init(struct scsi_lun *lun) {

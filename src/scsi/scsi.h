@@ -2,8 +2,10 @@
 /* The SCSI device server: SAM-5, SPC-4, SBC-3 over volumes. It knows nothing of the transport.
  *
  * A *target* holds logical units: number → volume. A transport opens an *I_T nexus* for each of its
- * sessions and sends tasks through it. Everything of one target runs on one loop; only the volumes'
- * door is elsewhere.
+ * sessions and sends tasks through it. A nexus lives on a loop, the target's or another one: its
+ * tasks begin, run and end there, and so do their callbacks. Functions about the target, its units
+ * and its state are for the target's loop but where they say otherwise. What the loops share is
+ * guarded inside (target.c); nothing here waits.
  *
  * Life of a task (memory is the transport's):
  *
@@ -12,7 +14,8 @@
  *     transport collects the data, allocates room for the answer
  *     scsi_task_run() ──────────────> done(), once, from the loop
  *          │ scsi_task_abort(), or a task management function of any nexus
- *     dropped() at once: no status will follow, the initiator sees nothing of it any more;
+ *     dropped() at once, on another loop as soon as it gets there: no status will follow, the
+ *     initiator sees nothing of it any more;
  *     done() later, from the loop, when the volume has let go of the memory
  *
  * So an abort is answered without waiting for disks. What the volume still does to the medium on
@@ -56,9 +59,10 @@ struct scsi_target;
 
 struct scsi_target *scsi_target_new(struct env *env);
 /* All target ports there are now, also those without a nexus: ids in ascending order, at most
- * SCSI_PORTS_MAX. Persistent reservations and target port groups name them. */
+ * SCSI_PORTS_MAX. Persistent reservations and target port groups name them. Any thread. */
 void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint32_t count);
-/* No nexus may be left. Units that are left are removed. */
+/* No nexus may be left. Units that are left are removed. Tasks that have not ended keep what they
+ * need. */
 void scsi_target_free(struct scsi_target *target);
 
 /* ERR_RANGE (number), ERR_EXISTS, ERR_INVALID (block size, size). `info` is copied. The unit is
@@ -85,10 +89,11 @@ struct scsi_lun_status {
     uint64_t latency_ns; /* the sum of what reads and writes took, from scsi_task_run() on */
 };
 /* Fills at most `room` entries in order of number; returns how many units there are. */
-uint32_t scsi_lun_list(const struct scsi_target *target, struct scsi_lun_status *ret_luns,
-                       uint32_t room);
+uint32_t scsi_lun_list(struct scsi_target *target, struct scsi_lun_status *ret_luns, uint32_t room);
 /* Tasks the volumes have not given back yet, dropped ones included, removed units too. */
-uint32_t scsi_target_outstanding(const struct scsi_target *target);
+uint32_t scsi_target_outstanding(struct scsi_target *target);
+/* No such task is left, and no nexus. */
+bool scsi_target_is_idle(struct scsi_target *target);
 
 /* ---- I_T nexuses ---- */
 
@@ -101,14 +106,18 @@ struct scsi_port {
     char device_name[SCSI_NAME_BYTES_MAX]; /* SCSI name string of the target device: "iqn…" */
     /* Name of the initiator port, not empty, in lower case: "iqn…,i,0x" and the ISID. */
     char initiator_port[SCSI_NAME_BYTES_MAX];
+    struct env *env; /* the loop of the nexus; NULL: the target's */
 };
 
 struct scsi_nexus;
 
-/* Every unit reports a unit attention (29h/00h) to it first. The port is copied. */
+/* Every unit reports a unit attention (29h/00h) to it first. The port is copied. Any thread. */
 struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi_port *port);
+/* It lives on this loop from now on. It must have no task. */
+void scsi_nexus_move(struct scsi_nexus *nexus, struct env *env);
 /* Which numbers it may use from now on (bit n % 8 of byte n / 8); at first all. Units that it loses
- * abort its tasks and are as if they did not exist; the others hear that the inventory changed. */
+ * abort its tasks and are as if they did not exist; the others hear that the inventory changed. Any
+ * thread, as long as the nexus is not closed meanwhile. */
 void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_MAX / 8]);
 /* Aborts what is left of its tasks. */
 void scsi_nexus_close(struct scsi_nexus *nexus);
@@ -147,13 +156,20 @@ struct scsi_task {
                                 to what was expected */
 
     /* Private to the device server. */
+    struct scsi_target *target;
+    struct env *env; /* its loop */
     struct list in_lun, in_nexus;
     struct list in_waiting; /* for dropped tasks, or for its turn to change reservations */
-    struct env_task defer;
+    struct env_task defer;  /* ends it, from its loop */
+    struct env_task drop;   /* brings word of dropped() to its loop */
     struct scsi_lun *lun;
     const struct scsi_command *command;
     enum { SCSI_TASK_BEGUN, SCSI_TASK_RUNNING, SCSI_TASK_ENDED } state;
     bool in_volume, failed;
+    bool active;  /* a step of it runs, on its loop */
+    bool submits; /* … and has a request for the volume */
+    bool queued;  /* `defer` is */
+    bool told;    /* dropped() has been called */
     void (*step)(struct scsi_task *task);
     struct volume_request request;
     struct iovec iov;
@@ -174,8 +190,9 @@ void scsi_task_run(struct scsi_task *task);
 /* Begun or running only; dropped() is called from inside. */
 void scsi_task_abort(struct scsi_task *task);
 /* Ends a begun task that will not run with CHECK CONDITION: the transport could not deliver its
- * data. Status and sense are filled in; no callback. */
-void scsi_task_refuse(struct scsi_task *task, enum scsi_sense_code code);
+ * data. Status and sense are filled in; no callback. False: somebody has dropped it; the callbacks
+ * are on their way. */
+HF_MUST_CHECK bool scsi_task_refuse(struct scsi_task *task, enum scsi_sense_code code);
 
 /* ---- task management (SAM-5 §7) ---- */
 
@@ -185,7 +202,8 @@ enum scsi_function {
     SCSI_LUN_RESET,
     SCSI_TARGET_RESET, /* every unit; lun_field is not looked at */
 };
-/* OK or ERR_NOT_FOUND (no such unit). Everything concerned is dropped when it returns. */
+/* OK or ERR_NOT_FOUND (no such unit). When it returns no task concerned will be answered any more;
+ * those of the loop of the nexus have been told. */
 HF_MUST_CHECK int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function,
                               const uint8_t lun_field[8]);
 

@@ -1,10 +1,29 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Targets, logical units, I_T nexuses, unit attentions.
  *
+ * Loops. Sessions of several loops share units, reservations, task sets. A target has one lock, and
+ * the device server is a monitor: every function of scsi.h, every completion and every step of a
+ * command takes the lock on the way in and gives it back on the way out, so what is in between
+ * reads as on one loop. Outside of the lock are
+ *
+ *   - the transport: done() and dropped() are called without it;
+ *   - what a step has decided: its request goes to the volume when the lock has been given back;
+ *   - what takes long and is the task's alone: comparing, filling, or-ing (scsi_step_pause()).
+ *
+ * A task belongs to its loop: its steps, its end and its callbacks happen there and nowhere else.
+ * Others can do two things to it, both under the lock: let it go on (a request that waited, a
+ * change of reservations that was its turn: posted), and drop it (scsi_drop()). A task that is
+ * dropped is marked, out of its nexus and task set, and among those later requests must not
+ * overtake. Whatever its loop is about to do with it meanwhile finds the mark. Word of it is posted
+ * to the loop, and only when that has arrived the task may end, so that its memory is there for so
+ * long. Hence a task management function is answered at once, and no status of what it dropped
+ * follows the answer.
+ *
  * A removed unit leaves the table at once. Its tasks hold it alive: it moves to the target's list
- * of removed units and is freed by whichever of its tasks ends last, even when the target itself
- * has been freed by then. Unit attentions live in the nexus, in a queue for each number, so that
- * they come and go with it (SAM-5 §5.14.1: an I_T nexus loss clears them). */
+ * of removed units and is freed by whichever of its tasks ends last. A target that is freed stays
+ * in memory until the last of its units and tasks has gone. Unit attentions live in the nexus, in a
+ * queue for each number, so that they come and go with it (SAM-5 §5.14.1: an I_T nexus loss clears
+ * them). */
 #include <string.h>
 
 #include "base/assert.h"
@@ -48,7 +67,7 @@ void ua_remove(struct ua_queue *queue, enum scsi_sense_code code) {
 
 void ua_establish(struct scsi_lun *lun, enum scsi_sense_code code,
                   const struct scsi_nexus *except) {
-    if (lun->target == NULL || lun->removed) {
+    if (lun->removed) {
         return;
     }
     LIST_FOR_EACH(it, &lun->target->nexuses) {
@@ -69,9 +88,26 @@ static void inventory_changed(struct scsi_target *target, uint32_t except_number
 
 /* ---- targets ---- */
 
+static void lun_remove(struct scsi_lun *lun);
+
+void scsi_lock(struct scsi_target *target) {
+    lock_take(&target->lock);
+}
+
+void scsi_unlock(struct scsi_target *target) {
+    bool last = target->holders == 0;
+    lock_release(&target->lock);
+    if (last) {
+        lock_done(&target->lock);
+        mem_free(target);
+    }
+}
+
 struct scsi_target *scsi_target_new(struct env *env) {
     struct scsi_target *target = MEM_NEW(struct scsi_target);
     target->env = env;
+    target->holders = 1;
+    lock_init(&target->lock);
     list_init(&target->nexuses);
     list_init(&target->removed_luns);
     list_init(&target->copies);
@@ -82,23 +118,22 @@ void scsi_target_free(struct scsi_target *target) {
     if (target == NULL) {
         return;
     }
+    scsi_lock(target);
     ASSERT(list_is_empty(&target->nexuses));
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         if (target->luns[i] != NULL) {
-            int error = scsi_lun_remove(target, i, NULL);
-            ASSERT(error == OK);
+            lun_remove(target->luns[i]);
         }
     }
-    while (!list_is_empty(&target->removed_luns)) {
-        struct list *node = list_pop(&target->removed_luns);
-        CONTAINER_OF(node, struct scsi_lun, in_removed)->target = NULL;
-    }
-    mem_free(target);
+    target->holders--;
+    scsi_unlock(target);
 }
 
 void scsi_target_set_ports(struct scsi_target *target, const uint16_t *ids, uint32_t count) {
+    scsi_lock(target);
     target->port_count = MIN(count, (uint32_t)SCSI_PORTS_MAX);
     memcpy(target->ports, ids, target->port_count * sizeof(*ids));
+    scsi_unlock(target);
 }
 
 static void port_insert(uint16_t *ids, uint32_t *count, uint16_t id) {
@@ -175,21 +210,10 @@ static void take_over(struct scsi_lun *lun, const struct volume_info *info) {
     lun->blocks = info->size_bytes >> lun->block_shift;
 }
 
-int scsi_lun_add(struct scsi_target *target, uint32_t number, struct volume_door *door,
-                 const struct volume_info *info, struct errmsg *reterr) {
-    if (number >= SCSI_LUNS_MAX) {
-        return errmsg_set(reterr, ERR_RANGE, "LUN %u is above the highest number, %u", number,
-                          SCSI_LUNS_MAX - 1);
-    }
-    if (target->luns[number] != NULL) {
-        return errmsg_set(reterr, ERR_EXISTS, "LUN %u is already volume %s", number,
-                          target->luns[number]->info.name);
-    }
-    int error = check_volume(info, reterr);
-    if (error != OK) {
-        return error;
-    }
+static void lun_add(struct scsi_target *target, uint32_t number, struct volume_door *door,
+                    const struct volume_info *info) {
     struct scsi_lun *lun = MEM_NEW(struct scsi_lun);
+    target->holders++;
     lun->target = target;
     lun->number = number;
     lun->env = target->env;
@@ -206,7 +230,27 @@ int scsi_lun_add(struct scsi_target *target, uint32_t number, struct volume_door
     }
     ua_establish(lun, SENSE_POWER_ON, NULL);
     inventory_changed(target, number);
-    return OK;
+}
+
+int scsi_lun_add(struct scsi_target *target, uint32_t number, struct volume_door *door,
+                 const struct volume_info *info, struct errmsg *reterr) {
+    if (number >= SCSI_LUNS_MAX) {
+        return errmsg_set(reterr, ERR_RANGE, "LUN %u is above the highest number, %u", number,
+                          SCSI_LUNS_MAX - 1);
+    }
+    int error = check_volume(info, reterr);
+    if (error != OK) {
+        return error;
+    }
+    scsi_lock(target);
+    if (target->luns[number] != NULL) {
+        error = errmsg_set(reterr, ERR_EXISTS, "LUN %u is already volume %s", number,
+                           target->luns[number]->info.name);
+    } else {
+        lun_add(target, number, door, info);
+    }
+    scsi_unlock(target);
+    return error;
 }
 
 /* What holds a unit alive and its volume busy. */
@@ -228,37 +272,34 @@ void scsi_lun_release(struct scsi_lun *lun) {
     if (lun->removed && lun_outstanding(lun) == 0 && lun->users == 0) {
         list_remove(&lun->in_removed);
         reservations_done(lun);
+        lun->target->holders--;
         mem_free(lun);
     }
 }
 
-int scsi_lun_remove(struct scsi_target *target, uint32_t number, struct errmsg *reterr) {
-    struct scsi_lun *lun = NULL;
-    int error = lun_find(target, number, reterr, &lun);
-    if (error != OK) {
-        return error;
-    }
-    target->luns[number] = NULL;
+static void lun_remove(struct scsi_lun *lun) {
+    struct scsi_target *target = lun->target;
+    target->luns[lun->number] = NULL;
     lun->removed = true;
     list_append(&target->removed_luns, &lun->in_removed);
-    inventory_changed(target, number);
+    inventory_changed(target, lun->number);
     scsi_lun_release(lun);
-    return OK;
 }
 
-int scsi_lun_update(struct scsi_target *target, uint32_t number, const struct volume_info *info,
-                    struct errmsg *reterr) {
+int scsi_lun_remove(struct scsi_target *target, uint32_t number, struct errmsg *reterr) {
     struct scsi_lun *lun = NULL;
+    scsi_lock(target);
     int error = lun_find(target, number, reterr, &lun);
-    if (error != OK) {
-        return error;
+    if (error == OK) {
+        lun_remove(lun);
     }
-    error = check_volume(info, reterr);
-    if (error != OK) {
-        return error;
-    }
+    scsi_unlock(target);
+    return error;
+}
+
+static int lun_update(struct scsi_lun *lun, const struct volume_info *info, struct errmsg *reterr) {
     if (info->id != lun->info.id || info->block_bytes != lun->block_bytes) {
-        return errmsg_set(reterr, ERR_INVALID, "LUN %u is volume %s, not %s", number,
+        return errmsg_set(reterr, ERR_INVALID, "LUN %u is volume %s, not %s", lun->number,
                           lun->info.name, info->name);
     }
     bool resized = info->size_bytes != lun->info.size_bytes;
@@ -273,9 +314,25 @@ int scsi_lun_update(struct scsi_target *target, uint32_t number, const struct vo
     return OK;
 }
 
-uint32_t scsi_lun_list(const struct scsi_target *target, struct scsi_lun_status *ret_luns,
+int scsi_lun_update(struct scsi_target *target, uint32_t number, const struct volume_info *info,
+                    struct errmsg *reterr) {
+    struct scsi_lun *lun = NULL;
+    scsi_lock(target);
+    int error = lun_find(target, number, reterr, &lun);
+    if (error == OK) {
+        error = check_volume(info, reterr);
+    }
+    if (error == OK) {
+        error = lun_update(lun, info, reterr);
+    }
+    scsi_unlock(target);
+    return error;
+}
+
+uint32_t scsi_lun_list(struct scsi_target *target, struct scsi_lun_status *ret_luns,
                        uint32_t room) {
     uint32_t count = 0;
+    scsi_lock(target);
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         const struct scsi_lun *lun = target->luns[i];
         if (lun == NULL) {
@@ -301,10 +358,11 @@ uint32_t scsi_lun_list(const struct scsi_target *target, struct scsi_lun_status 
         }
         count++;
     }
+    scsi_unlock(target);
     return count;
 }
 
-uint32_t scsi_target_outstanding(const struct scsi_target *target) {
+static uint32_t outstanding(const struct scsi_target *target) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         if (target->luns[i] != NULL) {
@@ -317,41 +375,60 @@ uint32_t scsi_target_outstanding(const struct scsi_target *target) {
     return count;
 }
 
+uint32_t scsi_target_outstanding(struct scsi_target *target) {
+    scsi_lock(target);
+    uint32_t count = outstanding(target);
+    scsi_unlock(target);
+    return count;
+}
+
+bool scsi_target_is_idle(struct scsi_target *target) {
+    scsi_lock(target);
+    bool idle = outstanding(target) == 0 && list_is_empty(&target->nexuses);
+    scsi_unlock(target);
+    return idle;
+}
+
 /* ---- nexuses ---- */
 
 struct scsi_nexus *scsi_nexus_open(struct scsi_target *target, const struct scsi_port *port) {
     struct scsi_nexus *nexus = MEM_NEW(struct scsi_nexus);
     nexus->target = target;
+    nexus->env = port->env != NULL ? port->env : target->env;
     nexus->port = *port;
     ASSERT(port->initiator_port[0] != '\0' && port->relative_id != 0);
     nexus->initiator_hash = initiator_hash(port->initiator_port);
     list_init(&nexus->tasks);
+    scsi_lock(target);
     list_append(&target->nexuses, &nexus->in_target);
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         if (target->luns[i] != NULL) {
             ua_push(&nexus->attentions[i], SENSE_POWER_ON);
         }
     }
+    scsi_unlock(target);
     return nexus;
 }
 
+void scsi_nexus_move(struct scsi_nexus *nexus, struct env *env) {
+    scsi_lock(nexus->target);
+    ASSERT(list_is_empty(&nexus->tasks));
+    nexus->env = env;
+    scsi_unlock(nexus->target);
+}
+
 static void nexus_abort(struct scsi_nexus *nexus, const struct scsi_lun *lun) {
-    bool found;
-    do { /* from the start each time: dropped() may have ended others */
-        found = false;
-        LIST_FOR_EACH(it, &nexus->tasks) {
-            struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_nexus);
-            if (task->lun == lun) {
-                scsi_task_abort(task);
-                found = true;
-                break;
-            }
+    LIST_FOR_EACH_SAFE(it, &nexus->tasks) {
+        struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_nexus);
+        if (task->lun == lun) {
+            scsi_drop(task, NULL, NULL);
         }
-    } while (found);
+    }
 }
 
 void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_MAX / 8]) {
     bool changed = false;
+    scsi_lock(nexus->target);
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
         bool shown = (numbers[i / 8] >> i % 8 & 1) != 0;
         struct scsi_lun *lun = nexus->target->luns[i];
@@ -379,23 +456,30 @@ void scsi_nexus_show(struct scsi_nexus *nexus, const uint8_t numbers[SCSI_LUNS_M
             ua_push(queue, SENSE_REPORTED_LUNS_CHANGED);
         }
     }
+    scsi_unlock(nexus->target);
 }
 
 void scsi_nexus_close(struct scsi_nexus *nexus) {
     if (nexus == NULL) {
         return;
     }
+    struct scsi_target *target = nexus->target;
+    struct list mine;
+    list_init(&mine);
+    scsi_lock(target);
     while (!list_is_empty(&nexus->tasks)) {
-        scsi_task_abort(CONTAINER_OF(nexus->tasks.next, struct scsi_task, in_nexus));
+        scsi_drop(CONTAINER_OF(nexus->tasks.next, struct scsi_task, in_nexus), nexus->env, &mine);
     }
     list_remove(&nexus->in_target);
     for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
-        if (nexus->target->luns[i] != NULL) {
-            reservations_nexus_gone(nexus->target->luns[i], nexus);
+        if (target->luns[i] != NULL) {
+            reservations_nexus_gone(target->luns[i], nexus);
         }
     }
-    LIST_FOR_EACH(it, &nexus->target->removed_luns) {
+    LIST_FOR_EACH(it, &target->removed_luns) {
         reservations_nexus_gone(CONTAINER_OF(it, struct scsi_lun, in_removed), nexus);
     }
+    scsi_unlock(target);
+    scsi_tell_dropped(&mine);
     mem_free(nexus);
 }

@@ -7,6 +7,9 @@
  * one or ends the task. So at most one request of a task is ever in the volume, and an abort only
  * has to stop the stepping.
  *
+ * A step decides, its caller acts: when the step has returned and the lock has been given back the
+ * request goes to the volume, or done() is called (settle()).
+ *
  * Overlap with dropped tasks. The volume may still carry out what a dropped task asked for. Every
  * request is compared with the ranges of the unit's dropped tasks (there are none in normal life)
  * and waits for those it overlaps, unless both only read. */
@@ -15,6 +18,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/mem.h"
+#include "base/sabotage.h"
 #include "scsi/internal.h"
 
 /* ---- results ---- */
@@ -80,15 +84,20 @@ void scsi_fail_error(struct scsi_task *task, int error) {
 
 static void wake_waiting(struct scsi_lun *lun);
 
-static void ended(struct env_task *defer) {
-    struct scsi_task *task = CONTAINER_OF(defer, struct scsi_task, defer);
+/* Nothing of it is under way any more, and nobody has still to hear of it. */
+static bool is_over(const struct scsi_task *task) {
+    return task->state == SCSI_TASK_ENDED && !task->in_volume && !task->queued &&
+           (!task->aborted || task->told);
+}
+
+static void leave(struct scsi_task *task) {
     struct scsi_lun *lun = task->lun;
-    ASSERT(!task->in_volume);
     list_remove(&task->in_nexus);
     mem_pages_free(task->scratch);
     task->scratch = NULL;
     copy_free(task->copy);
     task->copy = NULL;
+    task->target->holders--;
     if (lun != NULL) {
         list_remove(&task->in_lun);
         if (task->aborted) {
@@ -97,19 +106,54 @@ static void ended(struct env_task *defer) {
             lun->task_count--;
         }
         task->lun = NULL;
-    }
-    if (lun != NULL) {
         wake_waiting(lun);
         scsi_lun_release(lun);
     }
-    task->done(task);
 }
 
+/* Gives the lock back and does what has been decided. The task's loop; the task may be gone then.
+ */
+static void settle(struct scsi_task *task) {
+    bool submits = task->submits, over = is_over(task);
+    task->submits = false;
+    if (over) {
+        leave(task);
+    }
+    scsi_unlock(task->target);
+    if (submits) {
+        volume_submit(&task->request);
+    } else if (over) {
+        task->done(task);
+    }
+}
+
+static void ended(struct env_task *defer) {
+    struct scsi_task *task = CONTAINER_OF(defer, struct scsi_task, defer);
+    scsi_lock(task->target);
+    task->queued = false;
+    settle(task);
+}
+
+/* From inside a step its caller sees it; from anywhere else it is posted. */
 void scsi_task_end(struct scsi_task *task) {
+    if (task->aborted) {
+        return; /* while the step had paused: word of it is on its way */
+    }
     ASSERT(task->state == SCSI_TASK_RUNNING);
     task->state = SCSI_TASK_ENDED;
-    task->defer.run = ended;
-    env_defer(task->lun != NULL ? task->lun->env : task->nexus->target->env, &task->defer);
+    if (!task->active) {
+        task->queued = true;
+        env_post(task->env, &task->defer);
+    }
+}
+
+void scsi_step_pause(struct scsi_task *task) {
+    scsi_unlock(task->target);
+}
+
+bool scsi_step_resume(struct scsi_task *task) {
+    scsi_lock(task->target);
+    return !task->aborted;
 }
 
 void scsi_respond(struct scsi_task *task, const void *bytes, uint32_t length) {
@@ -127,12 +171,27 @@ void scsi_respond(struct scsi_task *task, const void *bytes, uint32_t length) {
     scsi_task_end(task);
 }
 
-void scsi_task_abort(struct scsi_task *task) {
-    if (task->aborted) {
-        return;
+/* ---- dropping ---- */
+
+/* dropped() has been called, or will be before the loop comes to anything else of the task. When it
+ * is in the volume the completion ends it; when it has ended done() is on its way. */
+static void set_told(struct scsi_task *task) {
+    task->told = true;
+    if (!task->in_volume && !task->queued) {
+        task->state = SCSI_TASK_ENDED;
     }
+}
+
+static void drop_arrived(struct env_task *drop) {
+    struct scsi_task *task = CONTAINER_OF(drop, struct scsi_task, drop);
+    task->dropped(task);
+    scsi_lock(task->target);
+    set_told(task);
+    settle(task);
+}
+
+static void mark_dropped(struct scsi_task *task) {
     struct scsi_lun *lun = task->lun;
-    struct env *env = task->nexus->target->env;
     task->aborted = true;
     task->nexus = NULL;
     list_remove(&task->in_nexus);
@@ -149,13 +208,39 @@ void scsi_task_abort(struct scsi_task *task) {
         task->lun = at;
         scsi_lun_release(lun);
     }
-    /* When it is in the volume the completion ends it; when it has ended done() is on its way. */
-    if (!task->in_volume && task->state != SCSI_TASK_ENDED) {
-        task->state = SCSI_TASK_ENDED;
-        task->defer.run = ended;
-        env_defer(env, &task->defer);
+}
+
+void scsi_drop(struct scsi_task *task, const struct env *own, struct list *mine) {
+    mark_dropped(task);
+    if (own == NULL || task->env != own) {
+        env_post(task->env, &task->drop);
+        return;
     }
-    task->dropped(task);
+    set_told(task);
+    if (is_over(task)) { /* done() comes from the loop */
+        task->queued = true;
+        env_defer(task->env, &task->defer);
+    }
+    list_append(mine, &task->in_nexus);
+}
+
+void scsi_tell_dropped(struct list *mine) {
+    struct list *node;
+    while ((node = list_pop(mine)) != NULL) {
+        struct scsi_task *task = CONTAINER_OF(node, struct scsi_task, in_nexus);
+        task->dropped(task);
+    }
+}
+
+void scsi_task_abort(struct scsi_task *task) {
+    struct list mine;
+    list_init(&mine);
+    scsi_lock(task->target);
+    if (!task->aborted) {
+        scsi_drop(task, task->env, &mine);
+    }
+    scsi_unlock(task->target);
+    scsi_tell_dropped(&mine);
 }
 
 /* ---- requests to the volume ---- */
@@ -183,29 +268,29 @@ static bool overlaps_dropped(const struct scsi_task *task) {
 
 static void request_done(struct volume_request *request) {
     struct scsi_task *task = request->owner;
+    /* The edges of an unmapped range may stay mapped (see block.c). */
+    bool edge = task->op == VOLUME_UNMAP && request->op == VOLUME_WRITE_ZEROES;
+    bool failed =
+        request->status != OK && !task->takes_errors && !(edge && request->status == ERR_NO_SPACE);
+    scsi_lock(task->target);
     task->in_volume = false;
     if (task->aborted) {
         task->state = SCSI_TASK_ENDED;
-        ended(&task->defer);
+        settle(task);
         return;
     }
-    /* The edges of an unmapped range may stay mapped (see block.c). */
-    bool edge = task->op == VOLUME_UNMAP && request->op == VOLUME_WRITE_ZEROES;
-    if (request->status != OK && !task->takes_errors &&
-        !(edge && request->status == ERR_NO_SPACE)) {
+    task->active = true;
+    if (failed) {
         scsi_fail_error(task, request->status);
         scsi_task_end(task);
-        return;
+    } else {
+        if (!op_reads_only(request->op)) {
+            provisioning_wrote(task->request_lun, request->length_bytes);
+        }
+        task->step(task);
     }
-    if (!op_reads_only(request->op)) {
-        provisioning_wrote(task->request_lun, request->length_bytes);
-    }
-    task->step(task);
-}
-
-static void request_send(struct scsi_task *task) {
-    task->in_volume = true;
-    volume_submit(&task->request);
+    task->active = false;
+    settle(task);
 }
 
 void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offset_bytes,
@@ -216,11 +301,11 @@ void scsi_volume_submit(struct scsi_task *task, enum volume_op op, uint64_t offs
 void scsi_volume_submit_to(struct scsi_task *task, struct scsi_lun *lun, enum volume_op op,
                            uint64_t offset_bytes, uint64_t length_bytes, void *data,
                            uint64_t data_bytes) {
-    ASSERT(!task->in_volume && task->state == SCSI_TASK_RUNNING && !task->aborted);
+    ASSERT(!task->in_volume && task->state == SCSI_TASK_RUNNING && !task->aborted && task->active);
     task->request_lun = lun;
     task->iov = (struct iovec){data, data_bytes};
     task->request = (struct volume_request){
-        .client = lun->env,
+        .client = task->env,
         .door = lun->door,
         .volume_id = lun->info.id,
         .op = op,
@@ -232,11 +317,13 @@ void scsi_volume_submit_to(struct scsi_task *task, struct scsi_lun *lun, enum vo
         .done = request_done,
         .owner = task,
     };
-    if (!list_is_empty(&lun->dropped) && overlaps_dropped(task)) {
+    if (!list_is_empty(&lun->dropped) && overlaps_dropped(task) &&
+        !SABOTAGE(iscsi_dropped_overtaken)) {
         list_append(&lun->waiting, &task->in_waiting);
         return;
     }
-    request_send(task);
+    task->in_volume = true;
+    task->submits = true;
 }
 
 static void wake_waiting(struct scsi_lun *lun) {
@@ -244,7 +331,8 @@ static void wake_waiting(struct scsi_lun *lun) {
         struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_waiting);
         if (!overlaps_dropped(task)) {
             list_remove(&task->in_waiting);
-            request_send(task);
+            task->in_volume = true;
+            volume_submit(&task->request); /* of another loop perhaps: its done() finds its way */
         }
     }
 }
@@ -350,6 +438,13 @@ static bool directions_agree(struct scsi_task *task) {
 }
 
 static void task_init(struct scsi_task *task) {
+    task->target = task->nexus->target;
+    task->defer.run = ended;
+    task->drop.run = drop_arrived;
+    task->active = false;
+    task->submits = false;
+    task->queued = false;
+    task->told = false;
     list_init(&task->in_lun);
     list_init(&task->in_nexus);
     list_init(&task->in_waiting);
@@ -389,13 +484,12 @@ static void refuse_unknown(struct scsi_task *task) {
     }
 }
 
-bool scsi_task_begin(struct scsi_task *task) {
-    task_init(task);
+static bool task_begin(struct scsi_task *task) {
     uint32_t number = 0;
+    task->env = task->nexus->env;
     if (scsi_lun_decode(task->lun_field, &number) == OK) {
         task->lun = nexus_lun(task->nexus, number);
     }
-    task->command = scsi_command_find(task->cdb);
     if (task->command == NULL) {
         refuse_unknown(task);
         return false;
@@ -420,70 +514,99 @@ bool scsi_task_begin(struct scsi_task *task) {
         task->lun->task_count++;
         list_append(&task->lun->tasks, &task->in_lun);
     }
+    task->target->holders++;
     return true;
 }
 
-void scsi_task_run(struct scsi_task *task) {
-    ASSERT(task->state == SCSI_TASK_BEGUN && !task->aborted);
-    task->state = SCSI_TASK_RUNNING;
-    task->began_ns = env_now_ns(task->nexus->target->env);
-    task->command->run(task);
+bool scsi_task_begin(struct scsi_task *task) {
+    task_init(task);
+    task->command = scsi_command_find(task->cdb);
+    scsi_lock(task->target);
+    bool begun = task_begin(task);
+    scsi_unlock(task->target);
+    return begun;
 }
 
-void scsi_task_refuse(struct scsi_task *task, enum scsi_sense_code code) {
-    ASSERT(task->state == SCSI_TASK_BEGUN && !task->aborted);
-    task->state = SCSI_TASK_ENDED;
-    scsi_fail(task, code);
-    list_remove(&task->in_nexus);
-    if (task->lun != NULL) {
-        list_remove(&task->in_lun);
-        task->lun->task_count--;
-        scsi_lun_release(task->lun);
-        task->lun = NULL;
+void scsi_task_run(struct scsi_task *task) {
+    task->began_ns = env_now_ns(task->env);
+    scsi_lock(task->target);
+    if (!task->aborted) { /* else word of it is on its way */
+        ASSERT(task->state == SCSI_TASK_BEGUN);
+        task->state = SCSI_TASK_RUNNING;
+        task->active = true;
+        task->command->run(task);
+        task->active = false;
     }
+    if (is_over(task)) { /* done() comes from the loop, never from inside */
+        task->queued = true;
+        env_defer(task->env, &task->defer);
+    }
+    settle(task);
+}
+
+bool scsi_task_refuse(struct scsi_task *task, enum scsi_sense_code code) {
+    scsi_lock(task->target);
+    bool refused = !task->aborted;
+    if (refused) {
+        ASSERT(task->state == SCSI_TASK_BEGUN);
+        task->state = SCSI_TASK_ENDED;
+        scsi_fail(task, code);
+        leave(task);
+    }
+    scsi_unlock(task->target);
+    return refused;
 }
 
 /* ---- task management ---- */
 
-static void abort_tasks(struct scsi_lun *lun, const struct scsi_nexus *of,
-                        const struct scsi_nexus *requester, bool tell_others) {
+/* Who manages: its loop, and those of its tasks to be told when the lock has been given back. */
+struct manager {
+    const struct scsi_nexus *nexus; /* NULL: whoever; nothing is left to the caller */
     struct list mine;
-    list_init(&mine);
-    /* dropped() may run transport code, so pick first and abort afterwards. */
+};
+
+static void abort_tasks(struct scsi_lun *lun, const struct scsi_nexus *of, struct manager *manager,
+                        bool tell_others) {
     LIST_FOR_EACH_SAFE(it, &lun->tasks) {
         struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
-        if (of == NULL || task->nexus == of) {
-            list_remove(&task->in_lun);
-            list_append(&mine, &task->in_lun);
+        if (of != NULL && task->nexus != of) {
+            continue;
         }
-    }
-    while (!list_is_empty(&mine)) {
-        struct scsi_task *task = CONTAINER_OF(mine.next, struct scsi_task, in_lun);
-        if (tell_others && task->nexus != requester) {
+        if (tell_others && task->nexus != manager->nexus) {
             ua_push(&task->nexus->attentions[lun->number], SENSE_COMMANDS_CLEARED);
         }
-        scsi_task_abort(task);
+        scsi_drop(task, manager->nexus != NULL ? manager->nexus->env : NULL, &manager->mine);
     }
 }
 
+/* PREEMPT AND ABORT may come into force on another loop than that of who wanted it. */
 void scsi_abort_of(struct scsi_lun *lun, const struct scsi_nexus *nexus,
                    const struct scsi_nexus *requester) {
-    abort_tasks(lun, nexus, requester, true);
+    LIST_FOR_EACH_SAFE(it, &lun->tasks) {
+        struct scsi_task *task = CONTAINER_OF(it, struct scsi_task, in_lun);
+        if (task->nexus == nexus) {
+            if (nexus != requester) {
+                ua_push(&task->nexus->attentions[lun->number], SENSE_COMMANDS_CLEARED);
+            }
+            scsi_drop(task, NULL, NULL);
+        }
+    }
 }
 
-static void lun_reset(struct scsi_lun *lun) {
-    abort_tasks(lun, NULL, NULL, false);
+static void lun_reset(struct scsi_lun *lun, struct manager *manager) {
+    abort_tasks(lun, NULL, manager, false);
     lun->descriptor_sense = false;
     lun->software_write_protect = false;
     lun->reserved_by = NULL;
     ua_establish(lun, SENSE_BUS_DEVICE_RESET, NULL);
 }
 
-int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function, const uint8_t lun_field[8]) {
+static int manage(struct scsi_nexus *nexus, enum scsi_function function, const uint8_t lun_field[8],
+                  struct manager *manager) {
     if (function == SCSI_TARGET_RESET) {
         for (uint32_t i = 0; i < SCSI_LUNS_MAX; i++) {
             if (nexus_lun(nexus, i) != NULL) {
-                lun_reset(nexus_lun(nexus, i));
+                lun_reset(nexus_lun(nexus, i), manager);
             }
         }
         return OK;
@@ -495,15 +618,25 @@ int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function, const uin
     struct scsi_lun *lun = nexus_lun(nexus, number);
     switch (function) {
     case SCSI_ABORT_TASK_SET:
-        abort_tasks(lun, nexus, nexus, false);
+        abort_tasks(lun, nexus, manager, false);
         break;
     case SCSI_CLEAR_TASK_SET:
-        abort_tasks(lun, NULL, nexus, true);
+        abort_tasks(lun, NULL, manager, true);
         break;
     case SCSI_LUN_RESET:
     case SCSI_TARGET_RESET:
-        lun_reset(lun);
+        lun_reset(lun, manager);
         break;
     }
     return OK;
+}
+
+int scsi_manage(struct scsi_nexus *nexus, enum scsi_function function, const uint8_t lun_field[8]) {
+    struct manager manager = {.nexus = nexus};
+    list_init(&manager.mine);
+    scsi_lock(nexus->target);
+    int error = manage(nexus, function, lun_field, &manager);
+    scsi_unlock(nexus->target);
+    scsi_tell_dropped(&manager.mine);
+    return error;
 }

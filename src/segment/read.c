@@ -491,8 +491,8 @@ int row_read(struct segment_table *table, const struct row_place *place, uint32_
 
 int row_read_unverified(struct segment_table *table, const struct row_place *place, uint32_t count,
                         struct buf **buf, size_t buf_offset, struct row_counters *counters) {
-    enum block_came came[ROW_DATA_MAX];
-    ASSERT_LE(count, ROW_DATA_MAX);
+    enum block_came came[ROW_TOTAL_MAX];
+    ASSERT_LE(count, ROW_TOTAL_MAX);
     ASSERT_LE(place->index + count, place->height * place->segment->shape.data);
     place->segment->pins++;
     bool complete = row_read_direct(table, place, count, NULL, buf, buf_offset, counters, came);
@@ -527,8 +527,6 @@ int row_header_validate(const void *header, size_t bytes, uint64_t uid, uint32_t
     }
     return total == h->blocks ? OK : ERR_CORRUPT;
 }
-
-enum { HEADER_BLOCKS_MAX = 3 };
 
 struct header_attempt {
     struct segment_table *table;
@@ -583,7 +581,7 @@ static bool header_block(const struct header_attempt *a, uint32_t b, void *out) 
 int row_read_header(struct segment_table *table, struct segment *s, uint32_t offset,
                     uint32_t height, struct row_counters *counters, struct buf **ret_header) {
     uint32_t per_copy = (uint32_t)s->shape.data + s->shape.parity;
-    uint32_t blocks = MIN((uint32_t)HEADER_BLOCKS_MAX, height * s->shape.data);
+    uint32_t blocks = MIN((uint32_t)ROW_HEADER_MAX, height * s->shape.data);
     uint32_t attempts = s->shape.copies * (1u + per_copy);
     struct buf *out = buf_new((size_t)blocks * BLOCK_BYTES);
     struct header_attempt a = {

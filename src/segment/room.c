@@ -6,7 +6,7 @@
 struct segment_room segment_room_all(const struct segment_table *table) {
     struct segment_room room = {.table = table};
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        if (pool_member_in_sync(table->pool, m)) {
+        if (pool_member_stores(table->pool, m)) {
             room.chunks[room.count++] = table->chunk_count[m];
         }
     }
@@ -16,7 +16,7 @@ struct segment_room segment_room_all(const struct segment_table *table) {
 struct segment_room segment_room_free(const struct segment_table *table, uint32_t keep_free) {
     struct segment_room room = {.table = table};
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        if (pool_member_in_sync(table->pool, m)) {
+        if (pool_member_stores(table->pool, m)) {
             uint32_t chunks = table->chunk_free[m];
             room.chunks[room.count++] = chunks > keep_free ? chunks - keep_free : 0;
         }

@@ -11,12 +11,12 @@
 
 struct segment_room {
     const struct segment_table *table;
-    uint32_t chunks[POOL_DISKS_MAX]; /* of the in-sync members, in no order */
+    uint32_t chunks[POOL_DISKS_MAX]; /* of the members that store, in no order */
     uint32_t count;
     uint32_t lost; /* so many losses less must segments bear: see segment_room_lose() */
 };
 
-/* All chunks of the in-sync members; or the free ones, without `keep_free` of each disk. */
+/* All chunks of the members that store; or the free ones, without `keep_free` of each disk. */
 struct segment_room segment_room_all(const struct segment_table *table);
 struct segment_room segment_room_free(const struct segment_table *table, uint32_t keep_free);
 

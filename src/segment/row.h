@@ -18,7 +18,13 @@
 #include "base/buf.h"
 #include "segment/segment.h"
 
-enum { RUN_BLOCKS = 256, RUN_SHIFT = 8, ROW_DATA_MAX = RUN_BLOCKS };
+enum {
+    RUN_BLOCKS = 256,
+    RUN_SHIFT = 8,
+    ROW_DATA_MAX = RUN_BLOCKS,
+    ROW_HEADER_MAX = 3,
+    ROW_TOTAL_MAX = ROW_DATA_MAX + ROW_HEADER_MAX, /* from the header to the last block of data */
+};
 
 enum row_owner_kind { ROW_OWNER_DATA = 1, ROW_OWNER_NODE = 2 }; /* on disk */
 
@@ -140,8 +146,9 @@ HF_MUST_CHECK int row_read_copy(struct segment_table *table, const struct row_pl
                                 size_t buf_offset, void *ret_data, struct row_counters *counters,
                                 uint32_t *ret_bad);
 
-/* The same without looking at what comes: for readers who have a checksum of the whole. ERR_IO: a
- * block could not be had from its own column or around it in one step. Fiber. */
+/* The same without looking at what comes, of up to ROW_TOTAL_MAX blocks: for readers who have
+ * checksums of their own. ERR_IO: a block could not be had from its own column or around it in one
+ * step. Fiber. */
 HF_MUST_CHECK int row_read_unverified(struct segment_table *table, const struct row_place *place,
                                       uint32_t count, struct buf **buf, size_t buf_offset,
                                       struct row_counters *counters);
@@ -159,6 +166,13 @@ static inline const struct row_run_phys *row_header_runs(const struct row_phys *
 static inline const uint32_t *row_header_crcs(const struct row_phys *h) {
     return (const uint32_t *)(row_header_runs(h) + h->runs);
 }
+
+/* The whole row, verified: the columns of one copy, data then parity, `height` blocks each, as they
+ * are on disk or should be. The caller's to buf_unref(). ERR_DATA_LOSS, ERR_CHECKSUM, ERR_CORRUPT.
+ * Fiber. (column.c) */
+HF_MUST_CHECK int row_read_columns(struct segment_table *table, struct segment *s, uint32_t offset,
+                                   uint32_t height, struct row_counters *counters,
+                                   struct buf **ret_columns);
 
 /* Compares the parity and copies of a whole row with its data: number of columns that differ or
  * cannot be read, through *ret_bad_columns (mask). Fiber. For `check` and scrub. */

@@ -32,17 +32,72 @@ void segment_table_init(struct segment_table *table, struct pool *pool) {
     list_init(&table->freeing);
     table->slots_per_page = (uint32_t)((segment_page_bytes(table) - sizeof(struct page_phys)) /
                                        sizeof(struct segment_phys));
-    uint64_t chunks = 0;
     for (uint32_t d = 1; d <= SEGMENT_COLUMNS_MAX; d++) {
         table->density[d] = row_density(table, d);
     }
     for (uint32_t m = 0; m < pool->super.member_count; m++) {
-        chunks += pool->super.members[m].chunks;
-        table->chunk_count[m] = pool->super.members[m].chunks;
-        table->chunk_free[m] = table->chunk_count[m];
-        table->chunk_used[m] = MEM_NEW_ARRAY(uint8_t, table->chunk_count[m] + 1);
+        if (pool->super.members[m].state != MEMBER_NONE) {
+            segment_member_added(table, m);
+        }
     }
-    table->slots_most = (uint32_t)MIN(chunks, (uint64_t)SLOTS_MOST);
+}
+
+static void slots_count(struct segment_table *table) {
+    uint64_t most = 0;
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        most += table->chunk_count[m];
+    }
+    most = MAX(most, (uint64_t)table->pages_committed * table->slots_per_page);
+    table->slots_most = (uint32_t)MIN(most, (uint64_t)SLOTS_MOST);
+}
+
+void segment_pages_committed(struct segment_table *table, uint32_t pages) {
+    table->pages_committed = pages;
+    slots_count(table);
+}
+
+bool segment_member_keeps_slots(const struct segment_table *table, uint32_t member) {
+    uint64_t chunks = 0;
+    for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
+        chunks += m == member ? 0 : table->chunk_count[m];
+    }
+    return table->page_count > table->pages_committed &&
+           (uint64_t)table->page_count * table->slots_per_page > chunks;
+}
+
+void segment_member_added(struct segment_table *table, uint32_t member) {
+    uint32_t chunks = table->pool->super.members[member].chunks;
+    ASSERT(table->chunk_used[member] == NULL);
+    table->chunk_count[member] = chunks;
+    table->chunk_free[member] = chunks;
+    table->chunk_used[member] = MEM_NEW_ARRAY(uint8_t, chunks + 1);
+    table->chunk_hint[member] = 0;
+    slots_count(table);
+    table->changes++;
+}
+
+bool segment_member_is_empty(const struct segment_table *table, uint32_t member) {
+    return table->chunk_free[member] == table->chunk_count[member];
+}
+
+void segment_member_dropped(struct segment_table *table, uint32_t member) {
+    ASSERT(segment_member_is_empty(table, member));
+    mem_free(table->chunk_used[member]);
+    table->chunk_used[member] = NULL;
+    table->chunk_count[member] = table->chunk_free[member] = 0;
+    slots_count(table);
+    table->changes++;
+}
+
+void segment_member_leaves(struct segment_table *table, uint32_t member) {
+    for (uint32_t i = 0; i < table->slot_count; i++) {
+        struct segment *s = table->slots[i];
+        for (uint32_t c = 0; s != NULL && c < shape_columns(s->shape); c++) {
+            if (s->column[c].disk == member) {
+                segment_seal(table, s);
+            }
+        }
+    }
 }
 
 void segment_table_done(struct segment_table *table) {
@@ -241,13 +296,22 @@ int segment_page_decode(struct segment_table *table, uint32_t page, const void *
 /* ---- allocation ---- */
 
 static bool disk_has_room(const struct segment_table *table, uint32_t m, uint32_t keep_free) {
-    return pool_member_in_sync(table->pool, m) && table->chunk_free[m] > keep_free;
+    return pool_member_stores(table->pool, m) && table->chunk_free[m] > keep_free;
+}
+
+uint32_t segment_members_missing(const struct segment_table *table) {
+    uint32_t count = 0;
+    for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
+        count += table->pool->super.members[m].state == MEMBER_MISSING &&
+                 table->chunk_free[m] < table->chunk_count[m];
+    }
+    return count;
 }
 
 uint32_t segment_losses_least(const struct segment_table *table, enum profile profile) {
-    uint32_t losses = profile_losses(profile), in_sync = pool_in_sync_count(table->pool);
-    uint32_t missing = table->pool->super.member_count - in_sync;
-    return losses > missing ? MIN(losses - missing, MAX(1u, in_sync) - 1) : 0;
+    uint32_t losses = profile_losses(profile), storing = pool_storing_count(table->pool);
+    uint32_t missing = segment_members_missing(table);
+    return losses > missing ? MIN(losses - missing, MAX(1u, storing) - 1) : 0;
 }
 
 static bool member_is_avoided(const struct segment_table *table, uint32_t m) {
@@ -265,7 +329,7 @@ static struct shape shape_with(const struct segment_table *table, enum profile p
         return (struct shape){0};
     }
     struct shape shape = profile_shape_for(profile, with_room, losses);
-    return shape_losses(shape) < MIN(losses, pool_in_sync_count(table->pool) - 1)
+    return shape_losses(shape) < MIN(losses, pool_storing_count(table->pool) - 1)
                ? (struct shape){0}
                : shape;
 }
@@ -406,16 +470,51 @@ void segment_release(struct segment_table *table, struct segment *s) {
     INVARIANT(8, s->state == SEGMENT_FREEING && s->pins == 0 && s->pending == 0 &&
                      list_is_empty(&s->runs));
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
-        uint32_t disk = s->column[c].disk;
-        ASSERT_EQ(table->chunk_used[disk][s->column[c].chunk], CHUNK_USED);
-        table->chunk_used[disk][s->column[c].chunk] = CHUNK_FREE;
-        table->chunk_hint[disk] = MIN(table->chunk_hint[disk], s->column[c].chunk);
-        table->chunk_free[disk]++;
-        table->changes++;
+        segment_give_chunk(table, s->column[c].disk, s->column[c].chunk);
     }
     list_remove(&s->freeing_link);
     table->slot_taken[s->slot] = false;
     mem_free(s);
+}
+
+/* ---- one column elsewhere ---- */
+
+uint32_t segment_column_target(const struct segment_table *table, const struct segment *s,
+                               uint32_t column, uint32_t keep_free) {
+    uint32_t best = POOL_DISKS_MAX;
+    uint64_t taken = 0;
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        taken |= c == column ? 0 : 1ull << s->column[c].disk;
+    }
+    for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
+        if (((taken >> m) & 1) == 0 && disk_has_room(table, m, keep_free) &&
+            (best == POOL_DISKS_MAX || table->chunk_free[m] > table->chunk_free[best])) {
+            best = m;
+        }
+    }
+    return best;
+}
+
+uint32_t segment_take_chunk(struct segment_table *table, uint32_t member) {
+    uint32_t chunk = chunk_find(table, member);
+    chunk_take(table, member, chunk);
+    return chunk;
+}
+
+void segment_give_chunk(struct segment_table *table, uint32_t member, uint32_t chunk) {
+    ASSERT_EQ(table->chunk_used[member][chunk], CHUNK_USED);
+    table->chunk_used[member][chunk] = CHUNK_FREE;
+    table->chunk_hint[member] = MIN(table->chunk_hint[member], chunk);
+    table->chunk_free[member]++;
+    table->changes++;
+}
+
+void segment_move_column(struct segment_table *table, struct segment *s, uint32_t column,
+                         struct segment_column_phys to, bool lost) {
+    ASSERT_EQ(s->state, SEGMENT_SEALED);
+    s->column[column] = to;
+    s->lost = (s->lost & ~(1u << column)) | (lost ? 1u << column : 0);
+    segment_mark_dirty(table, s);
 }
 
 void segment_member_lost(struct segment_table *table, uint32_t member) {
@@ -446,6 +545,14 @@ struct disk *segment_column_disk(const struct segment_table *table, const struct
         return NULL;
     }
     return table->pool->disks[member];
+}
+
+uint32_t segment_unreadable(const struct segment_table *table, const struct segment *s) {
+    uint32_t mask = 0;
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        mask |= segment_column_disk(table, s, c) == NULL ? 1u << c : 0;
+    }
+    return mask;
 }
 
 uint64_t segment_column_block(const struct segment_table *table, const struct segment *s,

@@ -70,8 +70,12 @@ struct segment {
     bool announced;     /* a log record or a committed table knows it */
     bool unmovable;     /* the cleaner could not read all of it */
     bool emptied;       /* metadata: what is live in it is being written elsewhere */
+    bool uncopyable;    /* not all of a row of it can be had, dead blocks included */
+    bool relocating;    /* a column of it is being written elsewhere (engine/rebuild.c) */
     struct segment_column_phys column[SEGMENT_COLUMNS_MAX];
     struct list runs; /* map runs that live here */
+    uint32_t run_count;
+    uint64_t birth_sum; /* of their numbers, modulo 2^64: how old its content is */
     struct list freeing_link;
 };
 
@@ -81,7 +85,9 @@ struct segment_table {
     uint32_t slot_count;    /* multiple of a page's */
     uint32_t slots_per_page;
     uint32_t page_count;
-    uint32_t slots_most; /* as many segments as there are chunks, at most 2^24 */
+    uint32_t pages_committed;
+    uint32_t slots_most; /* as many segments as there are chunks, or were when the pages that are
+                            committed were made; at most 2^24 */
     bool
         *slot_taken; /* by a segment, or by one that is freeing: the committed table still has it */
     bool *page_dirty;
@@ -141,6 +147,38 @@ void segment_stop_freeing(struct segment_table *table, struct segment *s);
 void segment_release(struct segment_table *table, struct segment *s);
 /* A member was expelled: seals open segments on it, marks columns lost that it may not hold. */
 void segment_member_lost(struct segment_table *table, uint32_t member);
+
+/* Columns that cannot be read now (a mask): lost, or on a disk that is not there. */
+uint32_t segment_unreadable(const struct segment_table *table, const struct segment *s);
+/* Members that are missing and whose loss may still be felt: something lies on them. */
+uint32_t segment_members_missing(const struct segment_table *table);
+
+/* ---- one column elsewhere ----
+ *
+ * What a sealed segment holds in one column may be written to another chunk, and the column then
+ * moved there: by the table of the checkpoint that commits it, and in memory just before that table
+ * is written. */
+
+/* The member with most room that may take a column of `s` in place of `column`, with more than
+ * `keep_free` free chunks; POOL_DISKS_MAX: none. */
+uint32_t segment_column_target(const struct segment_table *table, const struct segment *s,
+                               uint32_t column, uint32_t keep_free);
+uint32_t segment_take_chunk(struct segment_table *table, uint32_t member); /* one must be free */
+void segment_give_chunk(struct segment_table *table, uint32_t member, uint32_t chunk);
+void segment_move_column(struct segment_table *table, struct segment *s, uint32_t column,
+                         struct segment_column_phys to, bool lost);
+
+/* A member was added: it has no segments yet. */
+void segment_member_added(struct segment_table *table, uint32_t member);
+/* A member was dropped, on which nothing lies. */
+void segment_member_dropped(struct segment_table *table, uint32_t member);
+bool segment_member_is_empty(const struct segment_table *table, uint32_t member);
+/* So many pages are committed: readers will know them. */
+void segment_pages_committed(struct segment_table *table, uint32_t pages);
+/* Without the member, readers of the committed table would refuse slots that are in use. */
+bool segment_member_keeps_slots(const struct segment_table *table, uint32_t member);
+/* Nothing more is to be written to that member: seals open segments on it. */
+void segment_member_leaves(struct segment_table *table, uint32_t member);
 
 struct segment *segment_get(const struct segment_table *table, uint32_t slot); /* or NULL */
 

@@ -11,8 +11,8 @@
  * The rules, with n = nodes of the base, p = puts of the batch, d = items in delta runs:
  *   1. n < 8, or p + d ≥ 8 n: merge all runs and the batch into the base. (At 8 items a leaf the
  *      reads are sequential in effect, and 1/8 of a leaf is written for an item.)
- *   2. p ≥ n, and of 32 leaves sampled 3/4 are cached: the same, as there is next to nothing to
- *      read.
+ *   2. p + d ≥ 4 n, and of 32 leaves sampled 3/4 are cached: the same, as there is next to nothing
+ *      to read. (Earlier it would write more than a quarter of a leaf for each item.)
  *   3. Otherwise a new run. It takes in the runs that follow it, newest first, as long as each
  *      has at most 4 times the items gathered so far: so the sizes of runs grow geometrically and
  *      an item is written into runs about log4(8 n / p) times before it reaches the base. When the
@@ -32,6 +32,7 @@
 enum {
     BASE_NODES_LEAST = 8,
     ITEMS_A_LEAF = 8,
+    ITEMS_A_CACHED_LEAF = 4,
     RUN_GROWTH = 4,
     WIDE_KEYS = 1024,
     ON_TOP_KEYS = 1 << 18,
@@ -105,7 +106,7 @@ static int plan_make(struct tree *tree, const struct tree_root_phys *root,
         items / ITEMS_A_LEAF >= base->nodes) {
         return OK;
     }
-    if (batch->put_count >= base->nodes) {
+    if (items / ITEMS_A_CACHED_LEAF >= base->nodes) {
         bool cached;
         int rc = base_is_cached(tree, base, &cached);
         if (rc != OK || cached) {

@@ -30,6 +30,8 @@ struct engine {
     struct list link;
     char name[64];
     char paths[POOL_DISKS_MAX][256];
+    enum member_role roles[POOL_DISKS_MAX];
+    bool removed[POOL_DISKS_MAX];
     uint32_t path_count;
     bool imported;
     struct env *env;
@@ -428,6 +430,66 @@ void engine_scrub_status(const struct engine *engine, struct engine_scrub_status
     *ret_status = fake_scrub;
 }
 
+/* ---- disks ---- */
+
+int engine_disk_add(struct engine *engine, const struct engine_disk_add_options *options,
+                    struct engine_disk_change *ret_change, struct errmsg *reterr) {
+    uint32_t m = engine->path_count;
+    *ret_change = (struct engine_disk_change){.member = m,
+                                              .size_bytes = 1 << 30,
+                                              .usable_before_bytes = (uint64_t)m << 29,
+                                              .usable_after_bytes = (uint64_t)(m + 1) << 29,
+                                              .storable = true,
+                                              .fits = true};
+    if (m == POOL_DISKS_MAX) {
+        return errmsg_set(reterr, ERR_LIMIT, "pool %s has as many disks as it can", engine->name);
+    }
+    if (!options->dry_run) {
+        (void)snprintf(engine->paths[m], sizeof(engine->paths[m]), "%s", options->path);
+        engine->roles[m] = options->spare ? MEMBER_SPARE : MEMBER_NORMAL;
+        engine->path_count++;
+    }
+    return OK;
+}
+
+int engine_disk_remove(struct engine *engine, const struct engine_disk_remove_options *options,
+                       struct engine_disk_change *ret_change, struct errmsg *reterr) {
+    *ret_change = (struct engine_disk_change){.member = options->member,
+                                              .move_bytes = 1 << 20,
+                                              .storable = options->member != 0,
+                                              .fits = true};
+    if (options->member == 0 && !options->force) {
+        return errmsg_set(reterr, ERR_INVALID, "disk 0 is needed");
+    }
+    if (!options->dry_run) {
+        engine->roles[options->member] = MEMBER_LEAVING;
+    }
+    return OK;
+}
+
+int engine_disk_keep(struct engine *engine, uint32_t member, struct errmsg *reterr) {
+    (void)reterr;
+    engine->roles[member] = MEMBER_NORMAL;
+    return OK;
+}
+
+int engine_disk_replace(struct engine *engine, uint32_t member,
+                        const struct engine_disk_add_options *options,
+                        struct engine_disk_change *ret_change, struct errmsg *reterr) {
+    int error = engine_disk_add(engine, options, ret_change, reterr);
+    if (error == OK && !options->dry_run) {
+        engine->removed[member] = true;
+    }
+    return error;
+}
+
+int engine_disk_return(struct engine *engine, uint32_t member, const char *path,
+                       struct errmsg *reterr) {
+    (void)engine;
+    (void)path;
+    return errmsg_set(reterr, ERR_INVALID, "disk %u is not missing", member);
+}
+
 void engine_status(struct engine *engine, struct engine_status *ret_status) {
     unsigned hang = atomic_exchange(&fake_engine_faults.loop_hang_ms, 0);
     if (hang > 0) {
@@ -447,7 +509,11 @@ void engine_status(struct engine *engine, struct engine_status *ret_status) {
     for (uint32_t i = 0; i < engine->path_count; i++) {
         struct engine_disk_status *disk = &ret_status->disks[i];
         disk->member = i;
-        disk->state = (lost & (1u << i)) != 0 ? MEMBER_MISSING : MEMBER_IN_SYNC;
+        disk->state = engine->removed[i]        ? MEMBER_NONE
+                      : (lost & (1u << i)) != 0 ? MEMBER_MISSING
+                                                : MEMBER_IN_SYNC;
+        disk->role = engine->roles[i];
+        disk->uuid.bytes[0] = (uint8_t)(i + 1);
         disk->present = disk->state == MEMBER_IN_SYNC;
         disk->size_bytes = 1 << 30;
         memcpy(disk->path, engine->paths[i], sizeof(disk->path));

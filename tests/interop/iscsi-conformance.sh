@@ -12,6 +12,7 @@
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/disks"
+two_paths=yes settings="iscsi-threads = 2" # the second path is another thread's
 disks=$work/disks
 serve && make_pool "$disks" 512M 256M || finish
 
@@ -28,7 +29,7 @@ END
 }
 
 conforms() { # FAMILY URL
-    timeout 300 iscsi-test-cu --dataloss -n -t "$1" "$2" "$2" >"$work/cu.out" 2>&1
+    timeout 300 iscsi-test-cu --dataloss -n -t "$1" "$2" "${2/127.0.0.1/127.0.0.2}" >"$work/cu.out" 2>&1
     grep -qE '^ *tests +[0-9]+ ' "$work/cu.out" || { tail -20 "$work/cu.out"; return 1; }
     grep -E '^ *tests +[0-9]+ ' "$work/cu.out"
     local bad

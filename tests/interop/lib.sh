@@ -17,7 +17,8 @@
 #   serve                    starts it; returns when it answers. Its pid is in $server
 #   hf VERB...               the program as its client
 #                            ($settings: more lines of its configuration; $listen: its portals, if
-#                            not one on 127.0.0.1; $serve_in: a command to run the service with)
+#                            not one on 127.0.0.1; $two_paths: one on 127.0.0.2 as well, then
+#                            $other_path is the LUN by that; $serve_in: a command to run the service with)
 #   served                   returns when $lun answers, as initiators wait for after a restart
 #   stop                     ends it as an administrator would; `end "$server" KILL` as a crash would
 #   make_pool FOLDER SIZE LUN_SIZE   in FOLDER: pool `tank` of six sparse files d1..d6, RAID 6, one LUN;
@@ -166,7 +167,7 @@ serve() {
         cat >"$work/holdfast.conf" <<END
 socket = $work/socket
 state-dir = $work/state
-listen = ${listen:-127.0.0.1:$port}
+listen = ${listen:-127.0.0.1:$port${two_paths:+ 127.0.0.2:$port,1}}
 search = $disks
 ${settings:-}
 END
@@ -203,6 +204,7 @@ import json, sys
 luns = json.load(sys.stdin)
 luns = luns if isinstance(luns, list) else luns["luns"]
 print("%s/%d" % (luns[0]["target"], luns[0]["lun"]))')
+    other_path=${lun/127.0.0.1/127.0.0.2} # shellcheck disable=SC2034
 }
 
 check_clean() {

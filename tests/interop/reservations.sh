@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: MPL-2.0
 # Persistent reservations of two hosts on one LUN, across a crash and a clean stop of the array, and
 # a copy from LUN to LUN (EXTENDED COPY). What no initiator here does by itself, iscsi-reserve does.
+# The hosts come by portals of two protocol threads.
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/disks"
+two_paths=yes settings="iscsi-threads = 2"
 disks=$work/disks
 serve && make_pool "$disks" 512M 256M || finish
 
 host() { # WHO COMMAND.. : what is answered
     local who=$1
     shift
-    printf '%s\n' "$*" quit | "$build/tests/interop/iscsi-reserve" "$lun" "$who" 2>&1
+    local path=$lun
+    [[ $who == a ]] || path=${lun/127.0.0.1/127.0.0.2}
+    printf '%s\n' "$*" quit | "$build/tests/interop/iscsi-reserve" "$path" "$who" 2>&1
 }
 is() { # ANSWER WHO COMMAND..
     local wanted=$1 got

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MPL-2.0
 # What logged-in sessions notice of the daemon: a LUN that grows under them, and a stop with many of
-# them and I/O under way, which is clean and takes at most 10 s.
+# them and I/O under way, which is clean and takes at most 10 s; on two protocol threads.
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/disks"
+two_paths=yes settings="iscsi-threads = 2"
 disks=$work/disks
 client=$build/tests/interop/iscsi-sessions
 serve && make_pool "$disks" 512M 64M || finish
 
 # Growing online.
 other=$work/other
-start other "$client" grow "$lun" "until [ -e $other ]; do sleep 0.1; done"
+start other "$client" grow "$other_path" "until [ -e $other ]; do sleep 0.1; done"
 bystander=$started
 within 10 grep -q capacity "$work/other.log" || bad "the other session does not log in"
 "$client" grow "$lun" "$build/holdfast volume resize tank/vm --size 96M >/dev/null" >"$work/grow.out" 2>&1
@@ -37,7 +38,7 @@ mkfifo "$work/hold"
 start hold bash -c "exec '$client' hold '$lun' 50 <'$work/hold'"
 exec {hold}>"$work/hold"
 within 20 grep -q '50 logged in' "$work/hold.log" || bad "no 50 sessions: $(cat "$work/hold.log")"
-start bench "$build/tests/perf/iscsi_bench" --test randwrite --seconds 60 "$lun" "$lun" "$lun" "$lun"
+start bench "$build/tests/perf/iscsi_bench" --test randwrite --seconds 60 "$lun" "$other_path" "$lun" "$other_path"
 started_bench=$started
 busy() {
     hf top --once --json | python3 -c '

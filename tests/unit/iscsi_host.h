@@ -39,6 +39,7 @@ struct world {
 /* An initiator: what it must count, and the last PDU it got. */
 struct host {
     struct world *w;
+    struct fake_env *loop; /* of its connection */
     struct fake_peer peer;
     uint32_t cmd_sn, itt, exp_stat_sn;
     bool digests;
@@ -96,10 +97,15 @@ static inline int world_teardown(void **state) {
 
 /* ---- PDUs ---- */
 
-static inline void host_connect_from(struct host *h, struct world *w, const char *from) {
-    *h = (struct host){.w = w, .cmd_sn = 100, .itt = 1, .isid = 1};
+static inline void host_connect_at(struct host *h, struct world *w, struct fake_env *loop,
+                                   const char *portal, const char *from) {
+    *h = (struct host){.w = w, .loop = loop, .cmd_sn = 100, .itt = 1, .isid = 1};
     h->data = mem_alloc(DATA_MAX);
-    fake_net_connect_from(&w->fake.env, PORTAL, from, &h->peer);
+    fake_net_connect_from(&loop->env, portal, from, &h->peer);
+}
+
+static inline void host_connect_from(struct host *h, struct world *w, const char *from) {
+    host_connect_at(h, w, &w->fake, PORTAL, from);
 }
 
 static inline void host_connect(struct host *h, struct world *w) {
@@ -108,7 +114,7 @@ static inline void host_connect(struct host *h, struct world *w) {
 
 static inline void host_free(struct host *h) {
     fake_peer_hang_up(&h->peer);
-    fake_env_settle(&h->w->fake);
+    fake_env_settle(h->loop);
     assert_true(h->peer.closed);
     fake_peer_free(&h->peer);
     mem_free(h->data);
@@ -131,7 +137,7 @@ static inline void send_pdu(struct host *h, uint8_t *bhs, const void *data, uint
             fake_peer_feed(&h->peer, digest, 4);
         }
     }
-    fake_env_settle(&h->w->fake);
+    fake_env_settle(h->loop);
 }
 
 /* Takes the next PDU; false: none is there. */

@@ -158,7 +158,9 @@ static void dispatch(struct volume_door *door, struct volume_request *request) {
         return;
     }
     pending->timer.fire = fired;
-    env_timer_arm(door->env, &pending->timer, env_now_ns(door->env) + volume->delay_ns);
+    uint32_t more = volume->disorder != 0 ? volume->requests++ * 5 % (volume->disorder + 1) : 0;
+    env_timer_arm(door->env, &pending->timer,
+                  env_now_ns(door->env) + volume->delay_ns * (1 + more));
 }
 
 void memory_volume_let_go(struct memory_volume *volume) {

@@ -11,10 +11,12 @@ struct memory_volume {
     struct volume_door door;
     struct volume_info info;
     uint8_t *data;
-    uint64_t delay_ns; /* of every request */
-    bool hold;         /* keep requests … */
-    struct list held;  /* … here */
-    int fail_status;   /* of the next requests of fail_op; OK: none */
+    uint64_t delay_ns; /* of every request … */
+    uint32_t disorder; /* … and up to so many times more, so that they overtake each other */
+    uint32_t requests;
+    bool hold;        /* keep requests … */
+    struct list held; /* … here */
+    int fail_status;  /* of the next requests of fail_op; OK: none */
     enum volume_op fail_op;
     uint64_t fail_error_bytes;
     uint64_t counts[VOLUME_OPS];

@@ -56,6 +56,11 @@ static void lines_are_understood(void **state) {
     assert_string_equal(args->operands[0], "tank");
     assert_int_equal(parse("serve --listen 127.0.0.1 --listen [::1]:3261", args, &why), OK);
     assert_int_equal(args->list[OPT_LISTEN].count, 2);
+    assert_int_equal(parse("bench corners a --quick b --path x c", args, &why), OK);
+    assert_string_equal(args->operands[0], "a");
+    assert_true(args->rest_count == 2 && strcmp(args->rest[1], "c") == 0);
+    assert_int_equal(parse("bench job file", args, &why), OK);
+    assert_int_equal(args->rest_count, 0);
     assert_int_equal(parse("check --help", args, &why), OK); /* without its operand */
     assert_true(args->given[OPT_HELP]);
     mem_free(args);

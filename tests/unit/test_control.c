@@ -4,6 +4,7 @@
 #include "control_world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -248,6 +249,7 @@ static void settings_are_read(void **state) {
                                   "listen = 192.0.2.1:860,3 [::]  [::1],65535\n"
                                   "search = /srv/a /dev/sdb\n"
                                   "pools = tank b\n"
+                                  "iscsi-threads = 16\n"
                                   "read-cache = 1.5G",
                                   config, &why),
                      OK);
@@ -263,6 +265,7 @@ static void settings_are_read(void **state) {
     assert_int_equal(config->search.count, 2);
     assert_string_equal(config->pools.values[1], "b");
     assert_int_equal(config->read_cache_bytes, 3ull << 29);
+    assert_int_equal(config->iscsi_threads, 16);
     assert_int_equal(parse_config("", config, &why), OK);
     config_finish(config);
     assert_string_equal(config->socket, CONFIG_SOCKET_DEFAULT);
@@ -282,6 +285,11 @@ static void wrong_settings_name_line_and_key(void **state) {
         {"socket = /a\nsocket = /b", "line 2: socket: is set a second time"},
         {"read-cache = 12Q", "line 1: read-cache: \"12Q\" is not a size"},
         {"read-cache = 4K", "line 1: read-cache: \"4K\" is not a size from 1M"},
+        {"iscsi-threads = 0",
+         "line 1: iscsi-threads: \"0\" is not a number of threads from 1 to 16"},
+        {"iscsi-threads = 17", "is not a number of threads from 1 to 16"},
+        {"iscsi-threads = 2x", "is not a number of threads from 1 to 16"},
+        {"iscsi-threads = 2\niscsi-threads = 2", "line 2: iscsi-threads: is set a second time"},
         {"pools = a/b", "line 1: pools: \"a/b\" is not a name"},
         {"listen = 10.0.0.7:x", "line 1: listen: \"10.0.0.7:x\" is not an address"},
         {"listen = 10.0.0.7:65536", "is not an address"},
@@ -363,6 +371,38 @@ static void lun_records_survive_and_refuse(void **state) {
 }
 
 /* ---- a whole service ---- */
+
+static void disks_of_a_pool(void **state) {
+    struct world *world = *state;
+    char body[512];
+    make_pool(world);
+    const char *disks = "/v1/pools/tank/disks";
+    expect(world, ERR_NOT_FOUND, "POST", "/v1/pools/tank/disks/remove", "{\"disk\":\"99\"}",
+           "has no disk");
+    expect(world, ERR_INVALID, "POST", disks, "{\"spare\":true}", "paths");
+    expect(world, ERR_INVALID, "POST", "/v1/pools/tank/disks/remove", "{\"disk\":\"0\"}",
+           "disk 0 is needed");
+    expect(world, OK, "POST", "/v1/pools/tank/disks/remove", "{\"disk\":\"1\",\"dry_run\":true}",
+           "\"move_bytes\":1048576");
+    expect(world, OK, "POST", "/v1/pools/tank/disks/remove", "{\"disk\":\"1\"}",
+           "\"dry_run\":false");
+    expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"role\":\"leaving\"");
+    const char *base = strrchr(world->file[1], '/') + 1;
+    (void)snprintf(body, sizeof(body), "{\"disk\":\"%s\"}", base);
+    expect(world, OK, "POST", "/v1/pools/tank/disks/keep", body, "member");
+    expect(world, ERR_INVALID, "POST", "/v1/pools/tank/disks/return", body, "is not missing");
+    (void)snprintf(body, sizeof(body), "{\"paths\":[\"%s/new\"]}", world->folder);
+    expect(world, ERR_NOT_FOUND, "POST", disks, body, "");
+    char path[300];
+    (void)snprintf(path, sizeof(path), "%s/new", world->folder);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0 && ftruncate(fd, 64 << 20) == 0);
+    close(fd);
+    (void)snprintf(body, sizeof(body), "{\"paths\":[\"%s\"],\"spare\":true}", path);
+    expect(world, OK, "POST", disks, body, "usable_after_bytes");
+    expect(world, OK, "GET", "/v1/pools/tank", NULL, "\"role\":\"spare\"");
+    (void)unlink(path);
+}
 
 static void pools_volumes_and_luns(void **state) {
     struct world *world = *state;
@@ -781,6 +821,7 @@ int main(void) {
         cmocka_unit_test(lun_records_survive_and_refuse),
         cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),
+        SERVICE_TEST(disks_of_a_pool),
         SERVICE_TEST(access_lists_and_chap),
         SERVICE_TEST(configurations_have_secrets_only_when_asked),
         SERVICE_TEST(failed_creation_leaves_nothing),

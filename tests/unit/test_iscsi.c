@@ -529,14 +529,14 @@ static void events_have_a_limit(void **state) {
     struct iscsi_server *server = iscsi_server_new(&w->fake.env, &options);
     assert_int_equal(iscsi_portal_add(server, "192.0.2.9:3260", NULL), OK);
     for (uint32_t i = 0; i < 3 * ISCSI_EVENTS_MAX; i++) {
-        struct host h = {.w = w, .isid = 1, .data = mem_alloc(DATA_MAX)};
+        struct host h = {.w = w, .loop = &w->fake, .isid = 1, .data = mem_alloc(DATA_MAX)};
         fake_net_connect(&w->fake.env, "192.0.2.9:3260", &h.peer);
         assert_int_equal(login_status(&h, 0x87, TEXT(NAMES)), 0x0203);
         host_free(&h);
     }
     assert_int_equal(event_count, ISCSI_EVENTS_MAX);
     fake_env_advance(&w->fake, (ISCSI_EVENTS_S + 1) * NS_PER_S);
-    struct host h = {.w = w, .isid = 1, .data = mem_alloc(DATA_MAX)};
+    struct host h = {.w = w, .loop = &w->fake, .isid = 1, .data = mem_alloc(DATA_MAX)};
     fake_net_connect(&w->fake.env, "192.0.2.9:3260", &h.peer);
     assert_int_equal(login_status(&h, 0x87, TEXT(NAMES)), 0x0203);
     host_free(&h);

@@ -620,7 +620,12 @@ static void portal_groups(void **state) {
     struct host *hosts[] = {&other_group, &same_group};
     for (size_t i = 0; i < 2; i++) {
         struct host *h = hosts[i];
-        *h = (struct host){.w = w, .cmd_sn = 100, .itt = 1, .isid = 1, .data = mem_alloc(DATA_MAX)};
+        *h = (struct host){.w = w,
+                           .loop = &w->fake,
+                           .cmd_sn = 100,
+                           .itt = 1,
+                           .isid = 1,
+                           .data = mem_alloc(DATA_MAX)};
         fake_net_connect(&w->fake.env, portals[i], &h->peer);
         assert_int_equal(login_status(h, 0x87, TEXT(NAMES)), 0);
         assert_string_equal(answer_of(h, "TargetPortalGroupTag"), "7");

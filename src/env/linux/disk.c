@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MPL-2.0
 /* Disks of the real environment: which way an I/O goes, and how it comes back.
  *
- *     file or block device   the ring, or the disk's threads where there is no ring
- *     discard of a device    always the disk's threads: the ioctl blocks
- *     memory disk            copied by the loop (memory.c)
+ *     file or block device   the ring, or the disk's threads where there is no ring or the ring
+ *                            would wait (enum disk_way)
+ *     flushes, discards      always the disk's threads: they block
+ *     memory, files of tmpfs copied by the loop itself
  *
  * Whichever way, linux_io_finish() is the end. */
 #include <errno.h>
@@ -62,7 +63,7 @@ static int open_fd(struct linux_disk *disk, const struct env_disk_options *optio
     }
     bool is_block = handle_is_block(disk->handle);
     disk->info.kind = is_block ? ENV_DISK_BLOCK : ENV_DISK_FILE;
-    disk->may_block = !handle_keeps_nowait(disk->handle);
+    disk->way = handle_way(disk->handle);
     disk->info.discards = handle_can_punch(disk->handle);
     sysfs_describe(handle_device(disk->handle), is_block, &disk->info);
     handle_set_end(disk->handle, disk->window_bytes + disk->info.size_bytes);
@@ -121,6 +122,37 @@ int linux_disk_probe(struct env_disk *base, struct errmsg *reterr) {
 
 /* ---- I/O ---- */
 
+static bool moves_data(const struct env_io *io) {
+    return io->op == ENV_IO_READ || io->op == ENV_IO_WRITE;
+}
+
+static void own_submit(struct linux_env *l, struct env_io *io) {
+    if (l->own_first == NULL) {
+        env_defer(&l->env, &l->own_task);
+    }
+    io->backend_next = NULL;
+    *l->own_end = io;
+    l->own_end = &io->backend_next;
+}
+
+void linux_own_run(struct env_task *task) {
+    struct linux_env *l = CONTAINER_OF(task, struct linux_env, own_task);
+    struct env_io *io = l->own_first;
+    l->own_first = NULL;
+    l->own_end = &l->own_first;
+    while (io != NULL) {
+        struct env_io *next = io->backend_next; /* done() may submit it again */
+        struct linux_disk *disk = linux_io_of(io)->disk;
+        if (disk->memory != NULL) {
+            memory_perform(disk->memory, disk->window_bytes + io->offset_bytes, io);
+            linux_io_return(io, OK);
+        } else {
+            linux_io_finish(io, handle_perform(disk->handle, io));
+        }
+        io = next;
+    }
+}
+
 void linux_disk_submit(struct env_disk *base, struct env_io *io) {
     struct linux_disk *disk = linux_disk_of(base);
     struct linux_env *l = linux_disk_env(disk);
@@ -134,10 +166,9 @@ void linux_disk_submit(struct env_disk *base, struct env_io *io) {
         linux_io_fail(io, EIO);
     } else if (io->op == ENV_IO_DISCARD && (!disk->info.discards || io->length_bytes == 0)) {
         linux_io_fail(io, 0); /* discards are hints: nothing to do is no failure */
-    } else if (disk->memory != NULL) {
-        memory_submit(l, io);
-    } else if (l->has_ring && !disk->may_block &&
-               (io->op == ENV_IO_READ || io->op == ENV_IO_WRITE)) {
+    } else if (disk->memory != NULL || (disk->way == WAY_LOOP && moves_data(io))) {
+        own_submit(l, io);
+    } else if (l->has_ring && disk->way != WAY_THREADS && moves_data(io)) {
         ring_submit(l, io);
     } else {
         handle_work(disk->handle, io);
@@ -173,14 +204,13 @@ void linux_io_return(struct env_io *io, int error) {
 }
 
 void linux_io_finish(struct env_io *io, int64_t result) {
-    bool moves_data = io->op == ENV_IO_READ || io->op == ENV_IO_WRITE;
     int error = OK;
     if (result < 0) {
         error = error_of((int)-result);
         if (io->op == ENV_IO_DISCARD && (result == -EOPNOTSUPP || result == -ENOSYS)) {
             error = OK;
         }
-    } else if (moves_data && (uint64_t)result != io->length_bytes) {
+    } else if (moves_data(io) && (uint64_t)result != io->length_bytes) {
         error = ERR_IO; /* the end of a truncated file, or worse */
     }
     linux_io_return(io, error);

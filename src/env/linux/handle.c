@@ -47,7 +47,7 @@ struct fd_handle {
     int fd;
     bool is_block;
     bool can_punch;
-    bool keeps_nowait;
+    enum disk_way way;
     char path[256];
     uint64_t size_bytes;
     uint64_t end_bytes;
@@ -210,18 +210,27 @@ static int open_patiently(const char *path, const struct env_disk_options *optio
     return fd;
 }
 
-/* File systems that look, before they start an I/O asked for with RWF_NOWAIT, whether they would
- * have to wait. Others wait all the same: in FUSE, whoever submits a write stands still for as long
- * as a hole is being punched in the same file, which in one that hangs is for ever. */
-static bool file_keeps_nowait(int fd) {
-    static const uint32_t known[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
-                                     TMPFS_MAGIC};
+/* What is known of file systems. Others wait without saying so: in FUSE, whoever submits a write
+ * stands still for as long as a hole is being punched in the same file, which in one that hangs is
+ * for ever. tmpfs refuses RWF_NOWAIT, but all it does is to copy memory, for which
+ * changing threads costs more than the copy. */
+static enum disk_way file_way(int fd) {
+    static const struct {
+        uint32_t magic;
+        enum disk_way way;
+    } known[] = {{EXT4_SUPER_MAGIC, WAY_RING_NOWAIT},
+                 {XFS_SUPER_MAGIC, WAY_RING_NOWAIT},
+                 {BTRFS_SUPER_MAGIC, WAY_RING_NOWAIT},
+                 {TMPFS_MAGIC, WAY_LOOP}};
     struct statfs fs;
-    bool is_known = false;
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && fstatfs(fd, &fs) == 0; i++) {
-        is_known |= (uint32_t)fs.f_type == known[i];
+    if (fstatfs(fd, &fs) == 0) {
+        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+            if ((uint32_t)fs.f_type == known[i].magic) {
+                return known[i].way;
+            }
+        }
     }
-    return is_known;
+    return WAY_THREADS;
 }
 
 /* Beyond the end of the file a hole changes nothing, but tells whether there are any. */
@@ -237,7 +246,7 @@ static int learn(struct fd_handle *h, const struct stat *st, const struct env_di
     h->rdev = st->st_rdev;
     h->inode = st->st_ino;
     h->size_bytes = (uint64_t)st->st_size;
-    h->keeps_nowait = h->is_block || file_keeps_nowait(h->fd);
+    h->way = h->is_block ? WAY_RING : file_way(h->fd);
     if (h->is_block) {
         if (ioctl(h->fd, BLKGETSIZE64, &h->size_bytes) != 0) {
             return open_error(h->path, errno, reterr);
@@ -324,8 +333,8 @@ bool handle_can_punch(const struct fd_handle *h) {
     return h->can_punch;
 }
 
-bool handle_keeps_nowait(const struct fd_handle *h) {
-    return h->keeps_nowait;
+enum disk_way handle_way(const struct fd_handle *h) {
+    return h->way;
 }
 
 uint64_t handle_size_bytes(const struct fd_handle *h) {
@@ -377,7 +386,7 @@ void handle_release(struct fd_handle *h) {
 
 /* ---- blocking I/O ---- */
 
-static int64_t perform(struct fd_handle *h, struct env_io *io) {
+int64_t handle_perform(struct fd_handle *h, struct env_io *io) {
     uint64_t offset_bytes = linux_io_of(io)->disk->window_bytes + io->offset_bytes;
     ssize_t rc = -1;
     do {
@@ -416,7 +425,7 @@ _Static_assert(sizeof(struct linux_io) + sizeof(int64_t) <= sizeof(((struct env_
 static void work_on(struct fd_handle *h, struct env_io *io) {
     struct linux_io *lio = linux_io_of(io);
     struct linux_env *l = linux_disk_env(lio->disk);
-    *(int64_t *)(void *)(lio + 1) = perform(h, io);
+    *(int64_t *)(void *)(lio + 1) = handle_perform(h, io);
     lio->task.run = worked;
     atomic_fetch_add(&l->posters, 1);
     env_post(&l->env, &lio->task);

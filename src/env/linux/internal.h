@@ -47,10 +47,10 @@ struct linux_env {
     struct env_io *backlog; /* did not fit the submission queue */
     struct env_io **backlog_end;
 
-    uint64_t outstanding; /* I/Os of all disks */
-    struct env_io *memory_first;
-    struct env_io **memory_end;
-    struct env_task memory_task;
+    uint64_t outstanding;     /* I/Os of all disks */
+    struct env_io *own_first; /* those that the loop does itself */
+    struct env_io **own_end;
+    struct env_task own_task;
 };
 
 static inline struct linux_env *linux_env_of(struct env *env) {
@@ -60,13 +60,21 @@ static inline struct linux_env *linux_env_of(struct env *env) {
 struct fd_handle;
 struct memory_object;
 
+/* Which way reads and writes go, so that the loop never stands still for a device. */
+enum disk_way {
+    WAY_RING,        /* block devices: the kernel never waits there in the thread that submits */
+    WAY_RING_NOWAIT, /* with RWF_NOWAIT; what would wait comes back, and is done by the threads */
+    WAY_LOOP,        /* it is memory: the loop copies */
+    WAY_THREADS,     /* it may wait, and nobody can tell */
+};
+
 struct linux_disk {
     struct env_disk disk;
     struct env_disk_info info;
     uint64_t window_bytes; /* where the disk begins in the file, device or memory */
     uint32_t outstanding;
     bool is_closed;
-    bool may_block; /* even where I/O is asked not to: nothing for the ring */
+    enum disk_way way;
     int fd;
     struct fd_handle *handle;     /* files and block devices */
     struct memory_object *memory; /* memory disks */
@@ -115,7 +123,8 @@ bool ring_has_completions(struct linux_env *l);
 
 /* ---- disk.c ---- */
 
-extern const struct env_ops linux_ops; /* loop.c */
+extern const struct env_ops linux_ops;     /* loop.c */
+extern const struct net_ops linux_net_ops; /* listener.c */
 
 int linux_disk_open(struct env *env, const char *path, const struct env_disk_options *options,
                     struct env_disk **ret_disk, struct errmsg *reterr);
@@ -131,6 +140,8 @@ void linux_io_finish(struct env_io *io, int64_t result);
 void linux_io_fail(struct env_io *io, int errnum);
 /* linux_io_finish() with the errno's place taken by a code of base/error.h. */
 void linux_io_return(struct env_io *io, int error);
+/* Does what is queued for the loop itself. */
+void linux_own_run(struct env_task *task);
 
 /* ---- handle.c: a file descriptor that threads share ---- */
 
@@ -140,8 +151,9 @@ HF_MUST_CHECK int handle_open(const char *path, const struct env_disk_options *o
 int handle_fd(const struct fd_handle *handle);
 bool handle_is_block(const struct fd_handle *handle);
 bool handle_can_punch(const struct fd_handle *handle);
-/* Whether the thread that submits a read or write with RWF_NOWAIT never has to wait. */
-bool handle_keeps_nowait(const struct fd_handle *handle);
+enum disk_way handle_way(const struct fd_handle *handle);
+/* The system call itself: what it returned, or -errno. */
+int64_t handle_perform(struct fd_handle *handle, struct env_io *io);
 uint64_t handle_size_bytes(const struct fd_handle *handle);
 uint64_t handle_device(const struct fd_handle *handle); /* dev_t of, or under, it */
 /* The disk's last byte: a file that becomes shorter is no longer what was opened. */
@@ -164,8 +176,7 @@ HF_MUST_CHECK int memory_open(const char *path, bool exclusive, struct memory_ob
                               struct errmsg *reterr);
 uint64_t memory_size_bytes(const struct memory_object *object);
 void memory_release(struct memory_object *object);
-void memory_submit(struct linux_env *l, struct env_io *io);
-void memory_run(struct env_task *task);
+void memory_perform(struct memory_object *object, uint64_t offset_bytes, struct env_io *io);
 
 /* ---- state.c ---- */
 

@@ -23,9 +23,9 @@ enum {
     UNIX_MODE = 0660,
 };
 
-struct net_listener {
+struct linux_listener {
+    struct net_listener base;
     struct epoll_client client;
-    struct env *env;
     struct env_task task;
     struct env_timer retry;
     int fd;
@@ -35,7 +35,6 @@ struct net_listener {
     ino_t inode;
     void (*accepted)(void *owner, struct net_stream *stream);
     void *owner;
-    char address[NET_ADDRESS_MAX];
 };
 
 /* ---- addresses ---- */
@@ -125,7 +124,7 @@ static bool remove_stale(const struct sockaddr_storage *address, socklen_t lengt
     return is_stale && unlink(un->sun_path) == 0;
 }
 
-static int bind_unix(struct net_listener *l, const struct sockaddr_storage *address,
+static int bind_unix(struct linux_listener *l, const struct sockaddr_storage *address,
                      socklen_t length) {
     const struct sockaddr_un *un = (const void *)address;
     /* The mode of the unbound socket becomes that of the name, less the umask: never wider than
@@ -148,7 +147,7 @@ static int bind_unix(struct net_listener *l, const struct sockaddr_storage *addr
     return 0;
 }
 
-static int bind_inet(struct net_listener *l, const struct sockaddr_storage *address,
+static int bind_inet(struct linux_listener *l, const struct sockaddr_storage *address,
                      socklen_t length) {
     const int on = 1;
     (void)setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -158,7 +157,7 @@ static int bind_inet(struct net_listener *l, const struct sockaddr_storage *addr
     return bind(l->fd, (const struct sockaddr *)address, length) == 0 ? 0 : errno;
 }
 
-static int listener_open(struct net_listener *l, const char *address, struct errmsg *reterr) {
+static int listener_open(struct linux_listener *l, const char *address, struct errmsg *reterr) {
     struct sockaddr_storage sa;
     memset(&sa, 0, sizeof(sa));
     socklen_t length = 0;
@@ -176,7 +175,7 @@ static int listener_open(struct net_listener *l, const char *address, struct err
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = &l->client};
     if (errnum == 0 &&
         (listen(l->fd, BACKLOG) != 0 ||
-         epoll_ctl(linux_env_of(l->env)->epoll_fd, EPOLL_CTL_ADD, l->fd, &event) != 0)) {
+         epoll_ctl(linux_env_of(l->base.env)->epoll_fd, EPOLL_CTL_ADD, l->fd, &event) != 0)) {
         errnum = errno;
     }
     if (errnum != 0) {
@@ -184,30 +183,30 @@ static int listener_open(struct net_listener *l, const char *address, struct err
     }
     length = sizeof(sa);
     (void)getsockname(l->fd, (struct sockaddr *)&sa, &length);
-    net_address_format(&sa, length, l->address);
+    net_address_format(&sa, length, l->base.address);
     return OK;
 }
 
 /* ---- accepting ---- */
 
-static void listener_queue(struct net_listener *l) {
+static void listener_queue(struct linux_listener *l) {
     if (!l->task_is_queued) {
         l->task_is_queued = true;
-        env_defer(l->env, &l->task);
+        env_defer(l->base.env, &l->task);
     }
 }
 
 static void listener_notify(struct epoll_client *client, uint32_t events) {
     (void)events;
-    listener_queue(CONTAINER_OF(client, struct net_listener, client));
+    listener_queue(CONTAINER_OF(client, struct linux_listener, client));
 }
 
 static void listener_retry(struct env_timer *timer) {
-    listener_queue(CONTAINER_OF(timer, struct net_listener, retry));
+    listener_queue(CONTAINER_OF(timer, struct linux_listener, retry));
 }
 
 static void listener_run(struct env_task *task) {
-    struct net_listener *l = CONTAINER_OF(task, struct net_listener, task);
+    struct linux_listener *l = CONTAINER_OF(task, struct linux_listener, task);
     l->task_is_queued = false;
     if (l->is_closed) {
         mem_free(l);
@@ -216,14 +215,14 @@ static void listener_run(struct env_task *task) {
     for (int i = 0; i < ACCEPTS_A_TURN && !l->is_closed; i++) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            struct net_stream *stream = net_stream_new(l->env, fd, l->address);
+            struct net_stream *stream = linux_stream_new(l->base.env, fd, l->base.address);
             if (stream != NULL) {
                 l->accepted(l->owner, stream);
             }
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            env_timer_arm(l->env, &l->retry, env_now_ns(l->env) + RETRY_NS);
+            env_timer_arm(l->base.env, &l->retry, env_now_ns(l->base.env) + RETRY_NS);
             return;
         } /* else that one connection has failed before it was taken: the next */
     }
@@ -232,25 +231,24 @@ static void listener_run(struct env_task *task) {
 
 /* ---- birth and death ---- */
 
-static void listener_shut(struct net_listener *l) {
+static void listener_shut(struct linux_listener *l) {
     struct stat st;
-    if (l->is_unix && lstat(l->address, &st) == 0 && st.st_dev == l->device &&
+    if (l->is_unix && lstat(l->base.address, &st) == 0 && st.st_dev == l->device &&
         st.st_ino == l->inode) {
-        (void)unlink(l->address);
+        (void)unlink(l->base.address);
     }
     if (l->fd >= 0) {
-        (void)epoll_ctl(linux_env_of(l->env)->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+        (void)epoll_ctl(linux_env_of(l->base.env)->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         (void)close(l->fd);
     }
 }
 
-int net_listen(struct env *env, const char *address,
-               void (*accepted)(void *owner, struct net_stream *stream), void *owner,
-               struct net_listener **ret_listener, struct errmsg *reterr) {
-    ASSERT(env->ops == &linux_ops);
-    struct net_listener *l = MEM_NEW(struct net_listener);
+static int linux_listen(struct env *env, const char *address,
+                        void (*accepted)(void *owner, struct net_stream *stream), void *owner,
+                        struct net_listener **ret_listener, struct errmsg *reterr) {
+    struct linux_listener *l = MEM_NEW(struct linux_listener);
     l->client.notify = listener_notify;
-    l->env = env;
+    l->base.env = env;
     l->task.run = listener_run;
     l->retry.fire = listener_retry;
     l->fd = -1;
@@ -259,26 +257,28 @@ int net_listen(struct env *env, const char *address,
     int error = listener_open(l, address, reterr);
     if (error != OK) {
         if (l->is_unix) {
-            (void)snprintf(l->address, sizeof(l->address), "%s", address);
+            (void)snprintf(l->base.address, sizeof(l->base.address), "%s", address);
         }
         listener_shut(l);
         mem_free(l);
         return error;
     }
-    *ret_listener = l;
+    *ret_listener = &l->base;
     return OK;
 }
 
-const char *net_listener_address(const struct net_listener *l) {
-    return l->address;
-}
-
-void net_listener_close(struct net_listener *l) {
-    if (l == NULL) {
-        return;
-    }
+static void linux_listener_close(struct net_listener *listener) {
+    struct linux_listener *l = CONTAINER_OF(listener, struct linux_listener, base);
     listener_shut(l);
     l->is_closed = true;
-    env_timer_cancel(l->env, &l->retry);
+    env_timer_cancel(l->base.env, &l->retry);
     listener_queue(l); /* from its own accepted() perhaps: freed by the task */
 }
+
+const struct net_ops linux_net_ops = {
+    .listen = linux_listen,
+    .listener_close = linux_listener_close,
+    .readv = linux_stream_readv,
+    .writev = linux_stream_writev,
+    .stream_close = linux_stream_close,
+};

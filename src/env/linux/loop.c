@@ -186,6 +186,7 @@ const struct env_ops linux_ops = {
     .disk_info = linux_disk_info,
     .disk_submit = linux_disk_submit,
     .disk_probe = linux_disk_probe,
+    .net = &linux_net_ops,
 };
 
 /* ---- birth and death ---- */
@@ -224,8 +225,8 @@ int env_linux_new(const struct env_linux_options *options, struct env **ret_env,
     env_init(&l->env, &linux_ops);
     l->disk_workers = options->disk_workers != 0 ? options->disk_workers : DISK_WORKERS;
     l->spin_ns = options->spin_ns;
-    l->memory_end = &l->memory_first;
-    l->memory_task.run = memory_run;
+    l->own_end = &l->own_first;
+    l->own_task.run = linux_own_run;
     l->backlog_end = &l->backlog;
     const char *state_dir = options->state_dir != NULL ? options->state_dir : "/var/lib/holdfast";
     int error = OK;

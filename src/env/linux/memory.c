@@ -135,17 +135,8 @@ int env_linux_memory_disk_drop(const char *name) {
 
 /* ---- I/O ---- */
 
-void memory_submit(struct linux_env *l, struct env_io *io) {
-    if (l->memory_first == NULL) {
-        env_defer(&l->env, &l->memory_task);
-    }
-    *l->memory_end = io;
-    l->memory_end = &io->backend_next;
-}
-
-static void perform(struct env_io *io) {
-    struct linux_disk *disk = linux_io_of(io)->disk;
-    uint8_t *at = disk->memory->data + disk->window_bytes + io->offset_bytes;
+void memory_perform(struct memory_object *object, uint64_t offset_bytes, struct env_io *io) {
+    uint8_t *at = object->data + offset_bytes;
     switch (io->op) {
     case ENV_IO_READ:
         for (uint32_t i = 0; i < io->iov_count; i++) {
@@ -167,18 +158,5 @@ static void perform(struct env_io *io) {
             memset(at, 0, io->length_bytes);
         }
         break;
-    }
-}
-
-void memory_run(struct env_task *task) {
-    struct linux_env *l = CONTAINER_OF(task, struct linux_env, memory_task);
-    struct env_io *io = l->memory_first;
-    l->memory_first = NULL;
-    l->memory_end = &l->memory_first;
-    while (io != NULL) {
-        struct env_io *next = io->backend_next; /* done() may submit it again */
-        perform(io);
-        linux_io_return(io, OK);
-        io = next;
     }
 }

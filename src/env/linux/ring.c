@@ -125,7 +125,7 @@ static void io_completed(struct ring_op *op, int result) {
     struct linux_disk *disk = lio->disk;
     bool is_file = disk->info.kind == ENV_DISK_FILE;
     if (is_file && result == -EOPNOTSUPP) {
-        disk->may_block = true; /* this kernel's file system does not know RWF_NOWAIT */
+        disk->way = WAY_THREADS; /* this kernel's file system does not know RWF_NOWAIT */
     }
     bool would_block = result == -EAGAIN || result == -EINTR ||
                        (is_file && (result == -EOPNOTSUPP ||
@@ -154,7 +154,7 @@ static void prepare(struct io_uring_sqe *sqe, struct env_io *io) {
         io_uring_prep_writev(sqe, fd, io->iov, io->iov_count, offset_bytes);
     }
     sqe->rw_flags = (io->op == ENV_IO_WRITE && io->durable ? RWF_DSYNC : 0) |
-                    (lio->disk->info.kind == ENV_DISK_FILE ? RWF_NOWAIT : 0);
+                    (lio->disk->way == WAY_RING_NOWAIT ? RWF_NOWAIT : 0);
     lio->op.complete = io_completed;
     io_uring_sqe_set_data(sqe, &lio->op);
 }

@@ -26,7 +26,6 @@
 #include "env/linux/net_internal.h"
 
 enum {
-    IOV_COUNT_MAX = 1024,
     KEEPALIVE_IDLE_S = 30, /* a peer that lost its power is gone within a minute and a half */
     KEEPALIVE_INTERVAL_S = 10,
     KEEPALIVE_COUNT = 6,
@@ -42,9 +41,9 @@ struct transfer {
     uint32_t iov_first;
 };
 
-struct net_stream {
+struct linux_stream {
+    struct net_stream base;
     struct epoll_client client;
-    struct env *env;
     struct env_task task;
     int fd;
     bool task_is_queued;
@@ -53,8 +52,11 @@ struct net_stream {
     struct transfer read, write;
     void (*closed)(void *owner);
     void *closed_owner;
-    char peer[NET_ADDRESS_MAX], local[NET_ADDRESS_MAX];
 };
+
+static struct linux_stream *linux_stream_of(struct net_stream *stream) {
+    return CONTAINER_OF(stream, struct linux_stream, base);
+}
 
 /* ---- addresses ---- */
 
@@ -98,10 +100,10 @@ static void set_tcp_options(int fd) {
     }
 }
 
-struct net_stream *net_stream_new(struct env *env, int fd, const char *local) {
-    struct net_stream *s = MEM_NEW(struct net_stream);
+struct net_stream *linux_stream_new(struct env *env, int fd, const char *local) {
+    struct linux_stream *s = MEM_NEW(struct linux_stream);
     s->client.notify = stream_notify;
-    s->env = env;
+    s->base.env = env;
     s->task.run = stream_run;
     s->fd = fd;
     s->is_writable = true; /* it is new; the first event will say the same */
@@ -109,13 +111,13 @@ struct net_stream *net_stream_new(struct env *env, int fd, const char *local) {
     memset(&address, 0, sizeof(address));
     socklen_t length = sizeof(address);
     (void)getpeername(fd, (struct sockaddr *)&address, &length);
-    net_address_format(&address, length, s->peer);
+    net_address_format(&address, length, s->base.peer);
     if (address.ss_family == AF_UNIX) {
-        (void)snprintf(s->local, sizeof(s->local), "%s", local);
+        (void)snprintf(s->base.local, sizeof(s->base.local), "%s", local);
     } else {
         length = sizeof(address);
         (void)getsockname(fd, (struct sockaddr *)&address, &length);
-        net_address_format(&address, length, s->local);
+        net_address_format(&address, length, s->base.local);
         set_tcp_options(fd);
     }
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -125,28 +127,20 @@ struct net_stream *net_stream_new(struct env *env, int fd, const char *local) {
         mem_free(s);
         return NULL;
     }
-    return s;
-}
-
-const char *net_stream_peer(const struct net_stream *s) {
-    return s->peer;
-}
-
-const char *net_stream_local(const struct net_stream *s) {
-    return s->local;
+    return &s->base;
 }
 
 /* ---- transfers ---- */
 
-static void stream_queue(struct net_stream *s) {
+static void stream_queue(struct linux_stream *s) {
     if (!s->task_is_queued) {
         s->task_is_queued = true;
-        env_defer(s->env, &s->task);
+        env_defer(s->base.env, &s->task);
     }
 }
 
 static void stream_notify(struct epoll_client *client, uint32_t events) {
-    struct net_stream *s = CONTAINER_OF(client, struct net_stream, client);
+    struct linux_stream *s = CONTAINER_OF(client, struct linux_stream, client);
     s->has_hung_up |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     s->is_readable |= s->has_hung_up || (events & EPOLLIN) != 0;
     s->is_writable |= (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0;
@@ -155,11 +149,10 @@ static void stream_notify(struct epoll_client *client, uint32_t events) {
     }
 }
 
-static void transfer_begin(struct net_stream *s, struct transfer *t, const struct iovec *iov,
+static void transfer_begin(struct linux_stream *s, struct transfer *t, const struct iovec *iov,
                            uint32_t iov_count, void (*done)(void *owner, int64_t result),
                            void *owner) {
-    ASSERT(t->done == NULL && !s->is_closing && done != NULL);
-    ASSERT(iov_count > 0 && iov_count <= IOV_COUNT_MAX);
+    ASSERT(t->done == NULL && !s->is_closing);
     if (iov_count > t->iov_capacity) {
         mem_free(t->iov);
         t->iov_capacity = iov_count < 8 ? 8 : iov_count;
@@ -172,16 +165,18 @@ static void transfer_begin(struct net_stream *s, struct transfer *t, const struc
     t->owner = owner;
 }
 
-void net_stream_readv(struct net_stream *s, const struct iovec *iov, uint32_t iov_count,
-                      void (*done)(void *owner, int64_t result), void *owner) {
+void linux_stream_readv(struct net_stream *stream, const struct iovec *iov, uint32_t iov_count,
+                        void (*done)(void *owner, int64_t result), void *owner) {
+    struct linux_stream *s = linux_stream_of(stream);
     transfer_begin(s, &s->read, iov, iov_count, done, owner);
     if (s->is_readable) {
         stream_queue(s);
     }
 }
 
-void net_stream_writev(struct net_stream *s, const struct iovec *iov, uint32_t iov_count,
-                       void (*done)(void *owner, int64_t result), void *owner) {
+void linux_stream_writev(struct net_stream *stream, const struct iovec *iov, uint32_t iov_count,
+                         void (*done)(void *owner, int64_t result), void *owner) {
+    struct linux_stream *s = linux_stream_of(stream);
     transfer_begin(s, &s->write, iov, iov_count, done, owner);
     if (s->is_writable) {
         stream_queue(s);
@@ -195,7 +190,7 @@ static void transfer_end(struct transfer *t, int64_t result) {
     done(t->owner, result);
 }
 
-static void stream_read(struct net_stream *s) {
+static void stream_read(struct linux_stream *s) {
     size_t asked_bytes = 0;
     for (uint32_t i = 0; i < s->read.iov_count; i++) {
         asked_bytes += s->read.iov[i].iov_len;
@@ -228,7 +223,7 @@ static bool transfer_advance(struct transfer *t, size_t bytes) {
     return true;
 }
 
-static void stream_write(struct net_stream *s) {
+static void stream_write(struct linux_stream *s) {
     for (;;) {
         struct msghdr message = {.msg_iov = s->write.iov + s->write.iov_first,
                                  .msg_iovlen = s->write.iov_count};
@@ -250,7 +245,7 @@ static void stream_write(struct net_stream *s) {
 
 /* ---- death ---- */
 
-static void stream_end(struct net_stream *s) {
+static void stream_end(struct linux_stream *s) {
     if (s->read.done != NULL) {
         transfer_end(&s->read, ERR_CANCELLED);
     }
@@ -269,7 +264,7 @@ static void stream_end(struct net_stream *s) {
 }
 
 static void stream_run(struct env_task *task) {
-    struct net_stream *s = CONTAINER_OF(task, struct net_stream, task);
+    struct linux_stream *s = CONTAINER_OF(task, struct linux_stream, task);
     s->task_is_queued = false;
     if (s->is_closing) {
         stream_end(s);
@@ -284,11 +279,12 @@ static void stream_run(struct env_task *task) {
     }
 }
 
-void net_stream_close(struct net_stream *s, void (*closed)(void *owner), void *owner) {
+void linux_stream_close(struct net_stream *stream, void (*closed)(void *owner), void *owner) {
+    struct linux_stream *s = linux_stream_of(stream);
     ASSERT(!s->is_closing);
     s->is_closing = true;
     s->closed = closed;
     s->closed_owner = owner;
-    (void)epoll_ctl(linux_env_of(s->env)->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    (void)epoll_ctl(linux_env_of(s->base.env)->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
     stream_queue(s);
 }

@@ -185,6 +185,20 @@ void sim_disk_vanish(struct sim_disk *disk, bool cache_lost) {
     }
 }
 
+void sim_disk_image(const struct sim_disk *disk, uint8_t *ret_bytes) {
+    for (uint64_t at = 0; at < disk->size_bytes; at += SIM_BLOCK_BYTES) {
+        sim_disk_peek(disk, at, ret_bytes + at);
+    }
+}
+
+void sim_disk_set_back(struct sim_disk *disk, const uint8_t *bytes) {
+    ASSERT(disk->gone);
+    sim_disk_drop_cache(disk);
+    for (uint64_t at = 0; at < disk->size_bytes; at += SIM_BLOCK_BYTES) {
+        sim_disk_poke(disk, at, bytes + at);
+    }
+}
+
 void sim_disk_return(struct sim_disk *disk) {
     if (disk->gone) {
         disk->gone = false;

@@ -210,7 +210,16 @@ struct sim {
     struct sim_block *free_blocks;
     uint64_t blocks_in_use;
     struct list records;
+    struct list links, listeners, connections; /* net.c */
+    uint64_t connections_made;
+    uint32_t ports_given;
+    struct rng net_rng; /* its own, so that disks do not feel what a network draws */
 };
+
+extern const struct net_ops sim_net_ops;
+/* Every connection and listener vanishes, telling nobody: a power cut. Links stay. */
+void sim_net_drop(struct sim *sim);
+void sim_net_done(struct sim *sim);
 
 void *sim_alloc(size_t bytes); /* outside every scope */
 void *sim_realloc(void *old, size_t bytes);

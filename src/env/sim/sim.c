@@ -134,6 +134,7 @@ bool sim_boundary(struct sim *sim) {
 void env_sim_power_cut(struct env *env) {
     struct sim *sim = sim_of(env);
     env_reset(env);
+    sim_net_drop(sim);
     for (uint32_t i = 0; i < sim->disk_count; i++) {
         sim_disk_power_cut(sim->disks[i]);
     }
@@ -209,6 +210,7 @@ static const struct env_ops sim_ops = {
     .disk_info = sim_disk_info,
     .disk_submit = sim_disk_submit,
     .disk_probe = sim_disk_probe,
+    .net = &sim_net_ops,
 };
 
 struct sim *sim_of(const struct env *env) {
@@ -222,14 +224,19 @@ struct env *env_sim_new(const struct env_sim_options *options) {
     sim->options = *options;
     rng_init(&sim->rng, options->seed);
     rng_init(&sim->random, options->seed ^ 0x52414e444f4dull);
+    rng_init(&sim->net_rng, options->seed ^ 0x4e4554ull);
     sim->now_ns = NS_PER_S;
     list_init(&sim->records);
+    list_init(&sim->links);
+    list_init(&sim->listeners);
+    list_init(&sim->connections);
     return &sim->env;
 }
 
 void env_sim_free(struct env *env) {
     struct sim *sim = sim_of(env);
     env_sim_power_cut(env);
+    sim_net_done(sim);
     for (uint32_t i = 0; i < sim->disk_count; i++) {
         sim_disk_free(sim->disks[i]);
     }

@@ -89,6 +89,7 @@ struct sim_disk;
 
 struct sim_disk_options {
     const char *model;
+    const struct sim_model *custom; /* instead of one of the table; outlives the disk */
     const char *path;
     uint64_t size_bytes; /* 0: the model's capacity / scale */
     uint32_t scale;      /* 0: 1 */
@@ -155,6 +156,10 @@ bool sim_disk_is_slow(const struct sim_disk *disk);
 /* Outstanding I/Os fail. `cache_lost`: it lost power as well. */
 void sim_disk_vanish(struct sim_disk *disk, bool cache_lost);
 void sim_disk_return(struct sim_disk *disk);
+/* All that a disk holds now, its size in bytes, into memory of the caller; and a disk that is gone
+ * gets it back: an old copy of it will return. */
+void sim_disk_image(const struct sim_disk *disk, uint8_t *ret_bytes);
+void sim_disk_set_back(struct sim_disk *disk, const uint8_t *bytes);
 bool sim_disk_is_gone(const struct sim_disk *disk);
 bool sim_disk_is_stalled(const struct sim_disk *disk);
 /* From now on flushes and durable writes are answered like plain cached ones. */

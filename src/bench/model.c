@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: MPL-2.0
+/* Predicting what an array does: a whole one in virtual time.
+ *
+ * What runs. Holdfast is its own engine, unchanged: log, overlay, checkpoints, cleaner, map, trees,
+ * parity. It sees modelled disks (env/sim) through the environment as it would see real ones. The
+ * classic array is a model (inplace.c). Both answer at a volume door; in front of it lies a
+ * modelled link (link.c), and in front of that a client that keeps `depth` requests under way
+ * (model_load.c).
+ *
+ * Scale. Disks, span, memory, chunks and rings are all made smaller by one factor, so that hours
+ * fit into seconds. Seeks go by the fraction of the stroke, turns and transfers stay what they are
+ * (env/sim/rotation.c), so an I/O takes as long as on the full disk. What does not scale is what
+ * comes once a checkpoint, which comes `factor` times as often: figures of a smaller factor are
+ * nearer to the truth, and where two factors agree it does not matter. Each figure has its factor.
+ *
+ * Order. Fill the span in order; [lose a disk]; read in order (512 KiB, 512 B), read at random;
+ * write in order, write at random; overwrite at random until each block has been once, on average;
+ * read in order. The aged pool is another world: small disks, filled to 70 %, 60 % of that
+ * overwritten at random (so that the cleaner has work), then written once from front to end.
+ *
+ * Content is zeroes, which modelled disks need not store; the engine checksums, logs and protects
+ * them like anything else. */
+#include "bench/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/math.h"
+#include "base/mem.h"
+#include "bench/inplace.h"
+#include "bench/model_load.h"
+#include "engine/engine.h"
+#include "env/fiber.h"
+
+#define MIB (1ull << 20)
+
+enum {
+    FILL_BYTES = 512 << 10,
+    FILL_DEPTH = 16,
+    OVERWRITE_DEPTH = 32,
+    REAL_CHUNK_BYTES = 64 << 20,
+    REAL_RING_BYTES = 512 << 20,
+    ROW_BLOCKS = 64,
+    NODE_BLOCKS = 4,
+    CHECKPOINT_MS = 30000,
+    SECONDS_ROTATING = 20,
+    SECONDS_FLASH = 4,
+    LOSS_SETTLES_S = 15, /* a disk that is gone is noticed within four seconds */
+};
+
+/* A disk's write cache shrinks with everything else, but not below what lets writes follow each
+ * other without losing a turn. */
+static const uint32_t disk_cache_scale_max = 16;
+static const uint32_t chunk_blocks_min = 64, ring_blocks_min = 256, checkpoint_ms_min = 2000;
+
+/* The span a run works on when the factor is chosen for it. */
+static const uint64_t span_worked_on_bytes = 320 * MIB;
+static const uint64_t aged_raw_bytes = 2048 * MIB;
+enum { AGED_FULL_PCT = 70, AGED_OVERWRITTEN_PCT = 60, AGED_CHUNK_BLOCKS = 256 };
+
+static const struct {
+    const char *name, *text;
+    enum volume_op op;
+    uint32_t bytes;
+    bool random;
+    enum bench_unit unit;
+} tests[MODEL_TESTS] = {
+    [MODEL_SEQ_READ_512B] = {"seq-read-512b", "512 B sequential read", VOLUME_READ, 512, false,
+                             BENCH_IOPS},
+    [MODEL_RAND_READ_4K] = {"rand-read-4k", "4 KiB random read", VOLUME_READ, 4096, true,
+                            BENCH_IOPS},
+    [MODEL_RAND_WRITE_4K] = {"rand-write-4k", "4 KiB random write", VOLUME_WRITE, 4096, true,
+                             BENCH_IOPS},
+    [MODEL_SEQ_WRITE_512K] = {"seq-write-512k", "512 KiB sequential write", VOLUME_WRITE, 512 << 10,
+                              false, BENCH_MB_S},
+    [MODEL_SEQ_READ_512K] = {"seq-read-512k", "512 KiB sequential read", VOLUME_READ, 512 << 10,
+                             false, BENCH_MB_S},
+    [MODEL_READ_OVERWRITTEN] = {"seq-read-512k-overwritten",
+                                "512 KiB sequential read right after random overwrites",
+                                VOLUME_READ, 512 << 10, false, BENCH_MB_S},
+    [MODEL_WRITE_AGED] = {"seq-write-512k-aged", "512 KiB sequential write into an aged pool",
+                          VOLUME_WRITE, 512 << 10, false, BENCH_MB_S},
+};
+
+const char *const model_caveats[] = {
+    "Processors take no time, but for one command after the other at the target (31 us each, what "
+    "Holdfast's own takes). Checksums, parity and copies are free: on flash and fast links the "
+    "figures are too good.",
+    "Links lose nothing and never wait for a window; the protocol is modelled by its headers and "
+    "one command at a time, until the real iSCSI code runs on a simulated network.",
+    "Flash collects no garbage beyond its tail of slow commands: it writes at random as fast as in "
+    "order, for ever. Disks do not age, retry or vibrate.",
+    "The classic array acknowledges from memory that a power cut would empty, pays for no journal "
+    "or bitmap, and never synchronises. Holdfast's writes are on two disks when they are "
+    "acknowledged (one where there is one).",
+    "A factor of n: disks, span and memory were n times smaller than what is predicted. An I/O "
+    "takes "
+    "as long as on the full disk, but a checkpoint's fixed costs come n times as often, so that "
+    "Holdfast is slightly too slow.",
+    "The aged pool is one of small disks: its cleaner's work is to scale, seeks between its small "
+    "chunks are more than on a real one.",
+    NULL};
+
+const char *model_test_name(enum model_test test) {
+    return tests[test].name;
+}
+
+const char *model_test_text(enum model_test test) {
+    return tests[test].text;
+}
+
+/* ---- a world ---- */
+
+struct model {
+    const struct model_options *options;
+    enum model_system system;
+    uint64_t factor;
+    uint64_t span_bytes, disk_bytes[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
+    struct geometry geometry;
+    struct engine_limits limits;
+    uint64_t time_ns;
+    struct env *env;
+    struct mem_scope scope;
+    struct sim_disk *disks[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
+    char path[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)][16];
+    const char *paths[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
+    /* In the scope. */
+    struct engine *engine;
+    struct inplace *inplace;
+    struct link *link;
+    struct volume_door *door; /* behind the link */
+    uint64_t volume;
+    struct model_load_result *load; /* of the last load */
+    /* Results. */
+    struct bench_document *document;
+    uint64_t written_at_random;
+    bool done;
+    int error;
+    struct errmsg *reterr;
+};
+
+static bool wants(const struct model *m, enum model_test test) {
+    return (m->options->tests == 0 ? MODEL_ALL_TESTS : m->options->tests) & 1u << test;
+}
+
+static void say(const struct model *m, const char *what) {
+    if (m->options->progress != NULL) {
+        m->options->progress(m->options->progress_owner, what);
+    }
+}
+
+/* ---- loads ---- */
+
+static struct model_load load_of(const struct model *m, enum volume_op op, uint32_t bytes,
+                                 uint32_t depth, bool random) {
+    return (struct model_load){.door = m->door,
+                               .volume_id = m->volume,
+                               .span_bytes = m->span_bytes,
+                               .op = op,
+                               .request_bytes = bytes,
+                               .depth = depth,
+                               .random = random,
+                               .seed = m->options->seed + bytes + (uint32_t)op * 7};
+}
+
+static int load_run(struct model *m, const struct model_load *load, const char *what) {
+    model_load_run(load, m->load);
+    if (m->load->failed > 0) {
+        return errmsg_set(m->reterr, m->load->first_error, "the modelled array failed at %s: %s",
+                          what, error_text(m->load->first_error));
+    }
+    return OK;
+}
+
+static int compare_u64(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The slowest tenth of the time beside the middle one. */
+static double steadiness(const struct model_load_result *r, uint64_t time_ns) {
+    uint64_t windows[MODEL_WINDOWS];
+    memcpy(windows, r->window, sizeof(windows));
+    qsort(windows, MODEL_WINDOWS, sizeof(windows[0]), compare_u64);
+    uint64_t middle = windows[MODEL_WINDOWS / 2];
+    return time_ns == 0 || middle == 0 ? 0 : (double)windows[0] / (double)middle;
+}
+
+static void figure(struct model *m, enum model_test test, uint64_t time_ns) {
+    const struct model_load_result *r = m->load;
+    /* The document outlives the world. */
+    struct mem_scope *scope = mem_scope_enter(NULL);
+    struct bench_result *result = bench_document_add(m->document);
+    double seconds = (double)r->elapsed_ns / 1e9;
+    (void)snprintf(result->test, sizeof(result->test), "%s", tests[test].name);
+    result->unit = tests[test].unit;
+    result->queue_depth = m->options->depth;
+    result->block_bytes = tests[test].bytes;
+    result->factor = (uint32_t)m->factor;
+    result->run_count = 1;
+    result->runs[0] = seconds <= 0                 ? 0
+                      : result->unit == BENCH_IOPS ? (double)r->requests / seconds
+                                                   : (double)r->bytes / 1e6 / seconds;
+    bench_result_settle(result);
+    bench_histogram_report(&r->latencies, result);
+    result->steady = steadiness(r, time_ns);
+    mem_scope_enter(scope);
+}
+
+/* One test through the link; `once`: until the span's end, else for the time. */
+static int test_run(struct model *m, enum model_test test, bool once) {
+    if (!wants(m, test)) {
+        return OK;
+    }
+    say(m, tests[test].text);
+    struct model_load load =
+        load_of(m, tests[test].op, tests[test].bytes, m->options->depth, tests[test].random);
+    load.door = link_door(m->link);
+    load.time_ns = once ? 0 : m->time_ns;
+    load.ramp_ns = once ? 0 : m->time_ns / 4;
+    load.requests = once ? m->span_bytes / load.request_bytes : 0;
+    int error = load_run(m, &load, tests[test].text);
+    if (error == OK) {
+        figure(m, test, load.time_ns);
+        m->written_at_random += test == MODEL_RAND_WRITE_4K ? m->load->requests : 0;
+    }
+    return error;
+}
+
+/* ---- making an array ---- */
+
+static int settle(struct model *m) {
+    if (m->engine != NULL) {
+        int error = engine_checkpoint(m->engine);
+        return error == OK ? OK : errmsg_set(m->reterr, error, "a checkpoint failed");
+    }
+    inplace_settle(m->inplace);
+    return OK;
+}
+
+static int fill(struct model *m) {
+    if (m->system == MODEL_BARE) {
+        return OK;
+    }
+    say(m, "filling");
+    struct model_load load = load_of(m, VOLUME_WRITE, FILL_BYTES, FILL_DEPTH, false);
+    load.requests = m->span_bytes / FILL_BYTES;
+    int error = load_run(m, &load, "filling the volume");
+    return error == OK ? settle(m) : error;
+}
+
+static int birth_engine(struct model *m) {
+    struct pool_options create = {.name = "model",
+                                  .paths = m->paths,
+                                  .path_count = m->options->disks.count,
+                                  .geometry = m->geometry,
+                                  .force = true};
+    struct engine_import_options import = {
+        .pool = {.paths = m->paths, .path_count = m->options->disks.count}, .limits = m->limits};
+    int error = engine_create_pool(m->env, &create, m->reterr);
+    if (error == OK) {
+        error = engine_import(m->env, &import, NULL, NULL, &m->engine, m->reterr);
+    }
+    if (error == OK && m->span_bytes == 0) { /* the aged pool: as much as fills it so far */
+        struct engine_status *status = MEM_NEW(struct engine_status);
+        engine_status(m->engine, status);
+        struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
+        m->span_bytes = round_down(status->usable_bytes / 100 * AGED_FULL_PCT * shape.data /
+                                       shape_columns(shape),
+                                   FILL_BYTES);
+        mem_free(status);
+    }
+    struct volume_options volume = {
+        .name = "lun", .size_bytes = m->span_bytes, .profile = m->options->profile};
+    if (error == OK) {
+        error = engine_volume_create(m->engine, &volume, &m->volume, m->reterr);
+        m->door = engine_door(m->engine);
+    }
+    return error;
+}
+
+static int birth_inplace(struct model *m) {
+    uint64_t memory = m->options->memory_bytes / m->factor;
+    if (m->span_bytes == 0) {
+        struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
+        m->span_bytes = round_down(m->disk_bytes[0] / 100 * AGED_FULL_PCT * shape.data, FILL_BYTES);
+        memory = MAX(memory, 4 * m->limits.dirty_bytes);
+    }
+    bool bare = m->system == MODEL_BARE;
+    struct inplace_options options = {.paths = m->paths,
+                                      .path_count = m->options->disks.count,
+                                      .profile = m->options->profile,
+                                      .size_bytes = m->span_bytes,
+                                      .write_back_bytes = bare ? 0 : memory / 4,
+                                      .read_cache_bytes = bare ? 0 : memory / 2};
+    int error = inplace_new(m->env, &options, &m->inplace, m->reterr);
+    if (error == OK) {
+        m->door = inplace_door(m->inplace);
+    }
+    return error;
+}
+
+static int birth(struct model *m) {
+    int error = m->system == MODEL_HOLDFAST ? birth_engine(m) : birth_inplace(m);
+    if (error == OK) {
+        m->link = link_new(m->door, &m->options->link);
+        error = fill(m);
+    }
+    return error;
+}
+
+/* The last disk that holds some of it goes; the array notices, and goes on without. */
+static int lose_disk(struct model *m) {
+    say(m, "losing a disk");
+    struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
+    if (shape_losses(shape) == 0) {
+        return errmsg_set(m->reterr, ERR_INVALID, "%s does not bear the loss of a disk",
+                          profile_name(m->options->profile));
+    }
+    if (m->inplace != NULL) {
+        return inplace_lose(m->inplace, shape_columns(shape) - 1, m->reterr);
+    }
+    sim_disk_vanish(m->disks[m->options->disks.count - 1], true);
+    fiber_sleep_until(env_now_ns(m->env) + LOSS_SETTLES_S * NS_PER_S);
+    return settle(m);
+}
+
+/* ---- the order of things ---- */
+
+static int overwrite(struct model *m, uint64_t requests) {
+    struct model_load load = load_of(m, VOLUME_WRITE, BLOCK_BYTES, OVERWRITE_DEPTH, true);
+    load.requests = requests;
+    load.seed++;
+    say(m, "overwriting at random");
+    return requests == 0 ? OK : load_run(m, &load, "overwriting at random");
+}
+
+static int run_overwritten(struct model *m) {
+    uint64_t blocks = m->span_bytes / BLOCK_BYTES;
+    if (!wants(m, MODEL_READ_OVERWRITTEN) || m->system == MODEL_BARE) {
+        return OK;
+    }
+    int error = overwrite(m, blocks - MIN(blocks, m->written_at_random));
+    error = error == OK ? settle(m) : error;
+    return error == OK ? test_run(m, MODEL_READ_OVERWRITTEN, false) : error;
+}
+
+static int run_corners(struct model *m) {
+    static const enum model_test order[] = {MODEL_SEQ_READ_512K, MODEL_SEQ_READ_512B,
+                                            MODEL_RAND_READ_4K, MODEL_SEQ_WRITE_512K,
+                                            MODEL_RAND_WRITE_4K};
+    int error = birth(m);
+    if (error == OK && m->options->degraded) {
+        error = lose_disk(m);
+    }
+    for (uint32_t i = 0; i < ARRAY_COUNT(order) && error == OK; i++) {
+        if (m->system != MODEL_BARE || tests[order[i]].op == VOLUME_READ) {
+            error = test_run(m, order[i], false);
+        }
+    }
+    return error == OK ? run_overwritten(m) : error;
+}
+
+static int run_aged(struct model *m) {
+    int error = birth(m);
+    if (error == OK) {
+        error = overwrite(m, m->span_bytes / BLOCK_BYTES / 100 * AGED_OVERWRITTEN_PCT);
+    }
+    return error == OK ? test_run(m, MODEL_WRITE_AGED, true) : error;
+}
+
+static void corners_fiber(void *arg) {
+    struct model *m = arg;
+    m->error = run_corners(m);
+    m->done = true;
+}
+
+static void aged_fiber(void *arg) {
+    struct model *m = arg;
+    m->error = run_aged(m);
+    m->done = true;
+}
+
+static bool is_done(void *ctx) {
+    return ((const struct model *)ctx)->done;
+}
+
+/* Makes the disks, runs `fiber` on them to its end, takes everything down. */
+static int world_run(struct model *m, void (*fiber)(void *arg)) {
+    const struct bench_disk_list *list = &m->options->disks;
+    m->env = env_sim_new(&(struct env_sim_options){.seed = m->options->seed + 1});
+    mem_scope_init(&m->scope);
+    int error = OK;
+    for (uint32_t i = 0; i < list->count && error == OK; i++) {
+        struct sim_disk_options disk = {.custom = &list->disks[i]->model,
+                                        .path = m->path[i],
+                                        .size_bytes = m->disk_bytes[i],
+                                        .scale = MIN((uint32_t)m->factor, disk_cache_scale_max)};
+        (void)snprintf(m->path[i], sizeof(m->path[i]), "disk%u", i);
+        m->paths[i] = m->path[i];
+        error = env_sim_disk_add(m->env, &disk, &m->disks[i], m->reterr);
+    }
+    if (error == OK) {
+        struct mem_scope *outer = mem_scope_enter(&m->scope);
+        m->done = false;
+        m->engine = NULL;
+        m->inplace = NULL;
+        fiber_start(m->env, fiber, m);
+        enum sim_stop stop = env_sim_run_until(m->env, UINT64_MAX, is_done, m);
+        mem_scope_enter(outer);
+        error = stop == SIM_DONE
+                    ? m->error
+                    : errmsg_set(m->reterr, ERR_TIMEOUT, "the modelled array stands still");
+    }
+    mem_scope_drop(&m->scope);
+    env_sim_free(m->env);
+    return error;
+}
+
+/* ---- scale ---- */
+
+static bool all_flash(const struct bench_disk_list *list) {
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->disks[i]->model.rotational) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void scale(struct model *m, uint64_t factor) {
+    const struct model_options *o = m->options;
+    m->factor = factor;
+    uint64_t f = factor;
+    for (uint32_t i = 0; i < o->disks.count; i++) {
+        m->disk_bytes[i] = round_down(o->disks.disks[i]->model.capacity_bytes / f, BLOCK_BYTES);
+    }
+    m->geometry = (struct geometry){
+        .chunk_blocks = MAX((uint32_t)(REAL_CHUNK_BYTES / BLOCK_BYTES / f), chunk_blocks_min),
+        .ring_blocks = MAX((uint32_t)(REAL_RING_BYTES / BLOCK_BYTES / f), ring_blocks_min),
+        .row_blocks = ROW_BLOCKS,
+        .node_blocks = NODE_BLOCKS};
+    m->limits = (struct engine_limits){.read_cache_bytes = o->memory_bytes / 2 / f,
+                                       .node_cache_bytes = MAX(o->memory_bytes / 8 / f, MIB),
+                                       .dirty_bytes = o->memory_bytes / 4 / f,
+                                       .checkpoint_ms =
+                                           (uint32_t)MAX(CHECKPOINT_MS / f, checkpoint_ms_min)};
+}
+
+/* A pool that can be filled: its disks are smaller than by any factor that would be to scale. */
+static void scale_aged(struct model *m) {
+    uint64_t raw = 0;
+    for (uint32_t i = 0; i < m->options->disks.count; i++) {
+        raw += m->options->disks.disks[i]->model.capacity_bytes;
+    }
+    scale(m, MAX(raw / aged_raw_bytes, (uint64_t)1));
+    m->geometry.chunk_blocks = AGED_CHUNK_BLOCKS;
+    m->geometry.ring_blocks = 4 * AGED_CHUNK_BLOCKS;
+    m->limits.read_cache_bytes = 8 * MIB;
+    m->limits.node_cache_bytes = 8 * MIB;
+    m->limits.dirty_bytes = 8 * MIB;
+    m->span_bytes = 0; /* by what is usable */
+}
+
+static uint64_t factor_of(const struct model_options *o) {
+    uint64_t factor = 1;
+    while (o->factor == 0 && factor < 64 && o->span_bytes / factor > span_worked_on_bytes) {
+        factor *= 2;
+    }
+    return o->factor == 0 ? factor : o->factor;
+}
+
+/* ---- the document ---- */
+
+static void describe(const struct model *m) {
+    static const char *const names[] = {"Holdfast", "classic array", "bare disks"};
+    const struct model_options *o = m->options;
+    struct bench_document *d = m->document;
+    (void)snprintf(d->machine.cpu, sizeof(d->machine.cpu), "none: a model in virtual time");
+    (void)snprintf(d->target.kind, sizeof(d->target.kind), "model");
+    (void)snprintf(d->target.address, sizeof(d->target.address), "%s, %s over %s%s", o->disks.text,
+                   profile_name(o->profile), o->link.text, o->degraded ? ", degraded" : "");
+    (void)snprintf(d->target.name, sizeof(d->target.name), "%s", names[m->system]);
+    d->target.size_bytes = o->span_bytes;
+    d->machine.memory_bytes = o->memory_bytes;
+    d->settings.span_bytes = o->span_bytes;
+    d->settings.seconds = (uint32_t)(m->time_ns / NS_PER_S);
+    d->settings.ramp_seconds = d->settings.seconds / 4;
+    d->settings.runs = 1;
+    d->settings.paths = o->link.paths;
+    d->settings.prepared = true;
+    d->settings.complete = true;
+    (void)snprintf(d->settings.workload, sizeof(d->settings.workload), "corners");
+}
+
+static int check(const struct model_options *o, struct errmsg *reterr) {
+    if (o->disks.count == 0 || o->depth == 0 || o->depth > 1024 || o->factor > 512) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "give disks, a queue depth of 1 to 1024 and a factor of at most 512");
+    }
+    if (o->disks.count < profile_min_disks(o->profile)) {
+        return errmsg_set(reterr, ERR_RANGE, "%s needs at least %u disks", profile_name(o->profile),
+                          profile_min_disks(o->profile));
+    }
+    if (o->span_bytes / factor_of(o) < 32 * MIB || o->memory_bytes / factor_of(o) < 4 * MIB) {
+        return errmsg_set(reterr, ERR_RANGE, "span or memory is too small at a factor of %" PRIu64,
+                          factor_of(o));
+    }
+    return OK;
+}
+
+int model_run(const struct model_options *options, enum model_system system,
+              struct bench_document *ret_document, struct errmsg *reterr) {
+    int error = check(options, reterr);
+    if (error != OK) {
+        return error;
+    }
+    struct bench_document document = {0};
+    struct model *m = MEM_NEW(struct model);
+    uint32_t seconds = all_flash(&options->disks) ? SECONDS_FLASH : SECONDS_ROTATING;
+    *m = (struct model){
+        .options = options, .system = system, .document = &document, .reterr = reterr};
+    m->load = MEM_NEW(struct model_load_result);
+    m->time_ns = (options->seconds > 0 ? options->seconds : seconds) * NS_PER_S;
+    m->span_bytes = round_down(options->span_bytes / factor_of(options), FILL_BYTES);
+    scale(m, factor_of(options));
+    describe(m);
+    error = world_run(m, corners_fiber);
+    if (error == OK && wants(m, MODEL_WRITE_AGED) && system != MODEL_BARE && !options->degraded) {
+        scale_aged(m);
+        error = world_run(m, aged_fiber);
+    }
+    mem_free(m->load);
+    mem_free(m);
+    if (error != OK) {
+        bench_document_done(&document);
+        return error;
+    }
+    *ret_document = document;
+    return OK;
+}
+
+const struct bench_result *model_result(const struct bench_document *document,
+                                        enum model_test test) {
+    for (uint32_t i = 0; i < document->result_count; i++) {
+        if (strcmp(document->results[i].test, tests[test].name) == 0) {
+            return &document->results[i];
+        }
+    }
+    return NULL;
+}

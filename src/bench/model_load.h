@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MPL-2.0
+/* A client in virtual time: so many requests of one kind kept in flight at a volume door, with
+ * their latencies. Requests are made from completions, without fibers. */
+#ifndef HOLDFAST_BENCH_MODEL_LOAD_H
+#define HOLDFAST_BENCH_MODEL_LOAD_H
+
+#include "bench/histogram.h"
+#include "volume/volume.h"
+
+enum { MODEL_WINDOWS = 10 };
+
+struct model_load {
+    struct volume_door *door;
+    uint64_t volume_id;
+    uint64_t span_bytes; /* from the start of the volume */
+    enum volume_op op;   /* VOLUME_READ, VOLUME_WRITE (of zeroes) */
+    uint32_t request_bytes, depth;
+    bool random;       /* else from the start of the span, going round */
+    uint64_t ramp_ns;  /* not counted; 0 with `requests` */
+    uint64_t time_ns;  /* 0: no limit */
+    uint64_t requests; /* 0: no limit */
+    uint64_t seed;
+};
+
+struct model_load_result {
+    uint64_t requests, bytes, failed, elapsed_ns; /* after the ramp */
+    int first_error;
+    struct bench_histogram latencies;
+    uint64_t window[MODEL_WINDOWS]; /* requests in each tenth of time_ns */
+};
+
+/* Fiber: parks until the last request has come back. */
+void model_load_run(const struct model_load *load, struct model_load_result *ret_result);
+
+#endif
