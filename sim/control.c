@@ -417,6 +417,9 @@ struct record_visit {
 
 static void record_visited(void *ctx, const char *kind, const char *id, const void *blob,
                            uint32_t bytes) {
+    if (strcmp(kind, SCRUB_RECORD_KIND) == 0) {
+        return; /* the engine's own */
+    }
     struct record_visit *visit = ctx;
     uint8_t expected[CONFIG_BLOB_MAX];
     for (uint32_t i = 0; i < WORLD_RECORDS_MAX; i++) {
@@ -529,6 +532,15 @@ static bool event_volume_create(struct world *w) {
     oracle_volume_init(&v->oracle, &w->oracle, ++w->volumes_ever, !v->sync_standard);
     control_start(w, (struct control){.kind = CONTROL_VOLUME_CREATE, .volume = v});
     return true;
+}
+
+bool control_volume(struct world *w, uint32_t slot, enum profile profile, uint64_t size_bytes) {
+    struct world_volume *v = &w->volumes[slot];
+    *v = (struct world_volume){.state = VOL_CREATING, .profile = profile, .size_bytes = size_bytes};
+    (void)snprintf(v->name, sizeof(v->name), "vol%u", slot);
+    oracle_volume_init(&v->oracle, &w->oracle, ++w->volumes_ever, true);
+    control_start(w, (struct control){.kind = CONTROL_VOLUME_CREATE, .volume = v});
+    return control_wait(w) && v->state == VOL_LIVE;
 }
 
 static struct world_volume *any_live(struct world *w) {

@@ -54,7 +54,7 @@ uint32_t faults_bad(struct world *w) {
         if ((w->missing >> i & 1) != 0) {
             continue; /* whatever it does now, nothing depends on it */
         }
-        if (sim_disk_is_gone(disk) || sim_disk_is_stalled(disk) ||
+        if (sim_disk_is_gone(disk) || sim_disk_is_stalled(disk) || sim_disk_is_slow(disk) ||
             sim_disk_faulty_blocks(disk) > 0 || is_armed(disk)) {
             bad |= 1u << i;
         }
@@ -116,6 +116,25 @@ static void touch_blocks(struct world *w, struct sim_disk *disk, bool latent) {
     }
 }
 
+void faults_rot(struct world *w) {
+    uint32_t index = (uint32_t)rng_below(&w->slow_rng, w->disk_count);
+    if (faults_bad(w) != 0 || w->tolerance == 0) {
+        return;
+    }
+    struct sim_disk *disk = w->disks[index];
+    uint64_t start = layout_chunk_start(&w->geometry) * BLOCK_BYTES, at = 0;
+    uint64_t end = start + (sim_disk_size_bytes(disk) - start) / 2;
+    w->excused |= 1u << index;
+    for (int i = 0; i < 200; i++) { /* of what is in chunks: labels and superblocks are no rows */
+        if (sim_disk_find_written(disk, start + rng_below(&w->slow_rng, end - start), &at) &&
+            at >= start && at < end) {
+            (void)(i % 2 == 0 ? sim_disk_rot(disk, at, (uint32_t)i)
+                              : sim_disk_make_latent(disk, at));
+        }
+    }
+    harm(w, faults_bad(w));
+}
+
 static void arm(struct world *w, struct sim_disk *disk, enum sim_fault fault) {
     uint64_t late_ns = rng_between(&w->rng, 500, 20000) * NS_PER_MS;
     sim_disk_arm(disk, fault, (uint32_t)rng_below(&w->rng, 20),
@@ -156,6 +175,53 @@ static void disk_breaks(struct world *w, uint32_t index) {
     harm(w, faults_bad(w));
 }
 
+/* A disk that has nothing to be compared with is slow for as long as it likes. */
+static bool has_peer(struct world *w, uint32_t index) {
+    uint32_t like = 0, mine = 0;
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        bool counts = i != index && (faults_bad(w) >> i & 1) == 0;
+        like += counts && sim_disk_rotates(w->disks[i]);
+        mine += counts;
+    }
+    return sim_disk_rotates(w->disks[index]) ? like > 0 : mine > 0;
+}
+
+/* Not by seconds that are less than the deadline: a disk that the pool cannot do without would stay
+ * so for good, and each row of a long write would take as long. */
+void faults_slow(struct world *w) {
+    static const uint32_t factors[] = {3, 10, 30};
+    static const uint32_t delays_ms[] = {100, 300, 5000, 30000, 300000};
+    faults_poll(w);
+    uint32_t from = (uint32_t)rng_below(&w->slow_rng, w->disk_count);
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        if (sim_disk_is_slow(w->disks[i])) {
+            sim_disk_slow(w->disks[i], 1, 0);
+            w->suspect_until_ns[i] = env_now_ns(w->env) + CONSEQUENCE_NS;
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        uint32_t at = (from + i) % w->disk_count, then = faults_bad(w) | 1u << at;
+        if (!within_budget(w, then) || sim_disk_is_gone(w->disks[at]) || !may_be_lost(w, then) ||
+            !has_peer(w, at)) {
+            continue;
+        }
+        env_sim_note(w->env, SIM_FAULT_SLOW, "fault: slow on disk %u", at);
+        w->excused |= 1u << at;
+        w->suspect |= 1u << at;
+        w->suspect_until_ns[at] = env_now_ns(w->env) + CONSEQUENCE_NS;
+        if (rng_chance(&w->slow_rng, 1, 2)) {
+            sim_disk_slow(w->disks[at], factors[rng_below(&w->slow_rng, ARRAY_COUNT(factors))], 0);
+        } else {
+            sim_disk_slow(w->disks[at], 1,
+                          delays_ms[rng_below(&w->slow_rng, ARRAY_COUNT(delays_ms))] *
+                              (uint64_t)NS_PER_MS);
+        }
+        harm(w, faults_bad(w));
+        return;
+    }
+}
+
 static void disk_recovers(struct world *w, uint32_t index) {
     struct sim_disk *disk = w->disks[index];
     if (sim_disk_is_gone(disk)) {
@@ -185,7 +251,7 @@ void faults_event(struct world *w) {
     }
 }
 
-void faults_rot(struct world *w, uint32_t except) {
+void faults_rot_other(struct world *w, uint32_t except) {
     int index = w->faults ? victim_among(w, ~(1u << except)) : -1;
     if (index < 0) {
         return;
@@ -246,6 +312,7 @@ void faults_end(struct world *w) {
         }
         sim_disk_return(w->disks[i]);
         sim_disk_stall(w->disks[i], 0);
+        sim_disk_slow(w->disks[i], 1, 0);
         sim_disk_heal(w->disks[i]);
     }
 }
@@ -334,11 +401,30 @@ static void count_progress(struct world *w) {
     world_count(w, STAT_volumes_broken, more.volumes_broken > 0);
     world_count(w, STAT_volumes_healed, more.volumes_healed - old->volumes_healed);
     world_count(w, STAT_swept_blocks, more.swept_blocks - old->swept_blocks);
+    world_count(w, STAT_hedged, more.hedged - old->hedged);
+    world_count(w, STAT_hedges_won, more.hedges_won - old->hedges_won);
+    world_count(w, STAT_detoured, more.detoured - old->detoured);
+    world_count(w, STAT_slow_log_copies, more.slow_log_copies - old->slow_log_copies);
+    world_count(w, STAT_late_rows, more.late_rows - old->late_rows);
+    world_count(w, STAT_disks_suspected, more.disks_suspected - old->disks_suspected);
+    world_count(w, STAT_suspects_cleared, more.suspects_cleared - old->suspects_cleared);
+    world_count(w, STAT_disks_expelled_slow, more.disks_expelled_slow - old->disks_expelled_slow);
+    struct engine_scrub_status *scrub = MEM_NEW(struct engine_scrub_status);
+    engine_scrub_status(w->engine, scrub);
+    bool ended = scrub->complete && scrub->ended_wall_ns != last->scrub_ended_ns;
+    uint64_t scrub_ended_ns = ended ? scrub->ended_wall_ns : last->scrub_ended_ns;
+    uint64_t scrub_repaired = scrub->repaired;
+    world_count(w, STAT_scrubs, ended);
+    world_count(w, STAT_scrub_repairs,
+                scrub_repaired > last->scrub_repaired ? scrub_repaired - last->scrub_repaired : 0);
+    mem_free(scrub);
     *last = (struct world_counted){.checkpoints = now->checkpoints,
                                    .reconstructions = now->reconstructions,
                                    .checksum_errors = now->checksum_errors,
                                    .repairs = now->repairs,
                                    .timeouts = timeouts_of(now),
+                                   .scrub_ended_ns = scrub_ended_ns,
+                                   .scrub_repaired = scrub_repaired,
                                    .more = more};
 }
 
@@ -367,6 +453,7 @@ void faults_count(struct world *w) {
         {STAT_fault_misdirected_write, SIM_FAULT_MISDIRECTED},
         {STAT_fault_late_io, SIM_FAULT_LATE},
         {STAT_fault_stall, SIM_FAULT_STALL},
+        {STAT_fault_slow, SIM_FAULT_SLOW},
         {STAT_fault_vanish, SIM_FAULT_VANISH},
         {STAT_fault_return, SIM_FAULT_RETURN},
         {STAT_fault_read_error, SIM_FAULT_READ_ERROR},

@@ -26,7 +26,7 @@ enum { JOBS_MAX = 256, WATCHDOG_S = 120, EXIT_FAILED = 1, EXIT_MISSED = 2, EXIT_
 struct options {
     uint64_t first, last; /* seeds */
     bool one;             /* --seed */
-    bool trace, cramped, protocol, stats, require, stop;
+    bool trace, cramped, slow, protocol, stats, require, stop;
     uint64_t ops;
     uint32_t jobs, watchdog_s;
 };
@@ -90,7 +90,8 @@ static void seed_run(const struct options *options, uint64_t seed, struct world_
         world_run(&(struct world_options){.seed = seed,
                                           .ops = options->ops,
                                           .trace = options->trace,
-                                          .cramped = options->cramped},
+                                          .cramped = options->cramped,
+                                          .slow = options->slow},
                   ret_result);
         return;
     }
@@ -266,9 +267,9 @@ static int run_many(const struct options *options) {
 /* ---- arguments ---- */
 
 static const char usage[] =
-    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--cramped] [--stop]\n"
+    "usage: holdfast-sim --seeds A..B [--jobs N] [--ops N] [--cramped | --slow] [--stop]\n"
     "                    [--stats [--require]]\n"
-    "       holdfast-sim --seed N [--trace] [--ops N] [--cramped] [--stats]\n"
+    "       holdfast-sim --seed N [--trace] [--ops N] [--cramped | --slow] [--stats]\n"
     "       holdfast-sim --protocol --seeds A..B|--seed N …\n"
     "       holdfast-sim --sabotage NAME|list …\n"
     "\n"
@@ -278,6 +279,7 @@ static const char usage[] =
     "  --ops N          requests a world (drawn from the seed, about 2,600, if not given)\n"
     "  --cramped        worlds of small rows that are full most of the time (one in ten "
     "otherwise)\n"
+    "  --slow           worlds in which only disks become slow (one in twelve otherwise)\n"
     "  --protocol       worlds of initiators that speak to the iSCSI target, instead of engines\n"
     "  --stop           start no more seeds when one has failed\n"
     "  --jobs N         workers (all cores if not given)\n"
@@ -305,6 +307,7 @@ enum {
     OPT_TRACE,
     OPT_OPS,
     OPT_CRAMPED,
+    OPT_SLOW,
     OPT_PROTOCOL,
     OPT_STOP,
     OPT_JOBS,
@@ -321,6 +324,7 @@ static const struct option long_options[] = {
     {"trace", no_argument, NULL, OPT_TRACE},
     {"ops", required_argument, NULL, OPT_OPS},
     {"cramped", no_argument, NULL, OPT_CRAMPED},
+    {"slow", no_argument, NULL, OPT_SLOW},
     {"protocol", no_argument, NULL, OPT_PROTOCOL},
     {"stop", no_argument, NULL, OPT_STOP},
     {"jobs", required_argument, NULL, OPT_JOBS},
@@ -353,6 +357,9 @@ static int option_take(int option, struct options *options) {
         break;
     case OPT_CRAMPED:
         options->cramped = true;
+        break;
+    case OPT_SLOW:
+        options->slow = true;
         break;
     case OPT_PROTOCOL:
         options->protocol = true;

@@ -253,7 +253,7 @@ void moves_event(struct world *w) {
         }
         w->asked_to_leave |= bit;
         if (rng_chance(&w->move_rng, 3, 4)) {
-            faults_rot(w, w->member_disk[c.member]); /* what is copied must be looked at */
+            faults_rot_other(w, w->member_disk[c.member]); /* what is copied must be looked at */
         }
     }
     if (c.disk != MEMBER_UNKNOWN) {

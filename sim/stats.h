@@ -112,6 +112,31 @@
     X(fault_write_error, 1, "write errors")                                                        \
     X(fault_flush_error, 1, "flush errors")                                                        \
     X(fault_flush_lie, 0, "flushes answered and not done (lying disks)")                           \
+    X(fault_slow, 1, "disks that became slow")                                                     \
+    X(worlds_slow, 1, "worlds in which nothing happens but a disk that becomes slow, or none")     \
+    X(slow_none, 1, "… none, under as much load as it bears")                                      \
+    X(slow_all, 1, "… all, equally")                                                               \
+    X(slow_10_times, 1, "… one, ten times slower")                                                 \
+    X(slow_100_times, 1, "… a hundred times")                                                      \
+    X(slow_1_s, 1, "… answering after 1 s")                                                        \
+    X(slow_5_s, 1, "… after 5 s")                                                                  \
+    X(slow_30_s, 1, "… after 30 s")                                                                \
+    X(slow_300_s, 1, "… after 300 s")                                                              \
+    X(slow_never, 1, "… never")                                                                    \
+    X(slow_for_a_moment, 1, "… for some seconds")                                                  \
+    X(slow_errors_bare, 1, "… requests without redundancy that were answered with an error")       \
+    X(slow_held, 0, "… that stayed, because data would be lost without it")                        \
+    X(hedged, 1, "reads tried around a disk that was late")                                        \
+    X(hedges_won, 1, "… that were answered sooner for it")                                         \
+    X(detoured, 1, "reads that went around a suspect")                                             \
+    X(slow_log_copies, 1, "log rows that got another copy, because one was slow")                  \
+    X(late_rows, 1, "rows written elsewhere, because a column was late")                           \
+    X(disks_suspected, 1, "disks that became suspects")                                            \
+    X(suspects_cleared, 1, "suspects that were cleared")                                           \
+    X(disks_expelled_slow, 1, "suspects that were expelled")                                       \
+    X(scrubs, 1, "scrubs that came to their end")                                                  \
+    X(scrub_repairs, 1, "blocks that scrubs put right")                                            \
+    X(scrubs_proven, 1, "checks that found nothing after a scrub of pools that had been damaged")  \
     X(fault_torn_write, 1, "blocks torn by a power cut")                                           \
     X(fault_dropped_write, 1, "unflushed writes lost in a power cut")
 

@@ -350,6 +350,9 @@ static void op_done(struct volume_request *request) {
     if (world_goes_on(w) && env_now_ns(w->env) - op->started_ns > ANSWER_NS) {
         op_fail(op, "answered too late");
     }
+    if (world_goes_on(w) && w->slow) {
+        slow_judge(w, op->volume, op->started_ns, request->status);
+    }
     if (world_goes_on(w)) {
         op_count(op);
         op_judge(op);
@@ -506,6 +509,11 @@ static void op_submit(struct world *w, struct world_volume *v, enum op_kind kind
                  fua ? "!" : "", v->name, offset_bytes / SECTOR_BYTES, length_bytes / SECTOR_BYTES,
                  op->version);
     volume_submit(&op->request);
+}
+
+void workload_submit(struct world *w, struct world_volume *v, enum op_kind kind,
+                     uint64_t offset_bytes, uint64_t length_bytes) {
+    op_submit(w, v, kind, offset_bytes, length_bytes, false, false);
 }
 
 /* ---- phases ---- */
@@ -699,6 +707,9 @@ static void phase_events(struct world *w, const struct phase *p) {
     }
     if (w->faults && rng_chance(&w->rng, 1, w->cramped ? 80 : 150)) {
         faults_event(w);
+    }
+    if (w->faults && rng_chance(&w->slow_rng, 1, 500)) {
+        faults_slow(w);
     }
     if (w->moving && rng_chance(&w->move_rng, 1, 150)) {
         moves_image(w);

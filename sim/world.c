@@ -144,12 +144,16 @@ static void world_draw(struct world *w) {
     oracle_init(&w->oracle);
     draw_geometry(w);
     draw_limits(w);
-    w->large = rng_chance(&w->rng, 1, 40) && !w->options.cramped;
-    w->cramped = !w->large && (w->options.cramped || seed_is_cramped(w->options.seed));
+    rng_init(&w->slow_rng, w->options.seed ^ 0x736c6f776573u);
+    w->slow = w->options.slow || (slow_seed(w->options.seed) && !w->options.cramped);
+    w->large = rng_chance(&w->rng, 1, 40) && !w->options.cramped && !w->slow;
+    w->cramped = !w->slow && !w->large && (w->options.cramped || seed_is_cramped(w->options.seed));
     if (w->cramped) {
         draw_cramped(w);
     }
-    if (w->large) {
+    if (w->slow) {
+        slow_draw(w);
+    } else if (w->large) {
         draw_large(w);
     } else {
         draw_disks(w);
@@ -160,14 +164,17 @@ static void world_draw(struct world *w) {
     for (uint32_t i = 0; i < w->disk_count; i++) {
         pool_bytes += sim_disk_size_bytes(w->disks[i]);
     }
-    w->limits.dirty_bytes = MAX((uint64_t)1 << 20, pool_bytes / rng_between(&w->rng, 20, 80));
+    if (!w->slow) {
+        w->limits.dirty_bytes = MAX((uint64_t)1 << 20, pool_bytes / rng_between(&w->rng, 20, 80));
+    }
     w->deep = w->disk_count >= 4 && !w->large && rng_chance(&w->rng, 1, 2);
-    w->faults = rng_chance(&w->rng, 3, 4);
+    w->faults = rng_chance(&w->rng, 3, 4) && !w->slow;
     w->tolerance = MIN(1u, w->disk_count - 1);
     w->ops_target =
         w->options.ops != 0 ? w->options.ops : rng_between(&w->rng, OPS_MEAN / 2, OPS_MEAN * 3 / 2);
     workload_init(w);
     ruin_init(w);
+    w->ruin = w->ruin && !w->slow;
     moves_init(w);
 }
 
@@ -489,8 +496,19 @@ static void world_check(struct world *w) {
     }
 }
 
+static void world_scrub(struct world *w) {
+    struct errmsg ignored = {0};
+    struct mem_scope *outer = mem_scope_enter(&w->scope);
+    int err = engine_scrub(w->engine, false, &ignored); /* one may be running */
+    (void)err;
+    mem_scope_enter(outer);
+}
+
 /* What happens between phases. */
 static void world_interlude(struct world *w) {
+    if (rng_chance(&w->slow_rng, 1, 6)) {
+        world_scrub(w);
+    }
     if (w->moving && rng_chance(&w->move_rng, 1, 3)) {
         if (!control_wait(w)) {
             return;
@@ -526,6 +544,12 @@ static void world_interlude(struct world *w) {
 }
 
 static void world_serve(struct world *w) {
+    if (w->slow) {
+        if (world_import(w)) {
+            slow_run(w);
+        }
+        return;
+    }
     /* A world in which little is possible any more (a pool that is full, say) ends as well. */
     for (int phase = 0; world_goes_on(w) && w->ops_answered < w->ops_target && phase < PHASES_MAX;
          phase++) {
@@ -540,11 +564,63 @@ static void world_serve(struct world *w) {
     }
 }
 
+static bool scrub_has_ended(void *ctx) {
+    struct world *w = ctx;
+    struct engine_scrub_status st;
+    engine_scrub_status(w->engine, &st);
+    return st.complete && !st.running;
+}
+
+/* A disk holds wrong content: a scrub must find it, and leave nothing for a check to find. */
+static void world_prove_scrub(struct world *w) {
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        if (w->volumes[i].state != VOL_NONE && w->volumes[i].harmed) {
+            return;
+        }
+    }
+    if (w->missing != 0 || w->slow || w->ruin || (w->engine == NULL && !world_import(w)) ||
+        !control_wait(w) || !world_drain(w) || w->missing != 0) {
+        return;
+    }
+    faults_rot(w);
+    world_scrub(w);
+    if (!world_wait(w, scrub_has_ended, w, env_now_ns(w->env) + 4000 * NS_PER_S, true)) {
+        return;
+    }
+    faults_poll(w);
+    uint32_t faulty = 0;
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        faulty += sim_disk_faulty_blocks(w->disks[i]);
+    }
+    if (!scrub_has_ended(w)) {
+        world_fail(w, "a scrub of an idle pool does not end");
+        return;
+    }
+    bool sound = true;
+    for (uint32_t i = 0; i < WORLD_VOLUMES_MAX; i++) {
+        sound &= w->volumes[i].state == VOL_NONE || !w->volumes[i].harmed;
+    }
+    if (!world_close(w, false) || w->missing != 0 || !sound) {
+        return;
+    }
+    struct control c = {.kind = CONTROL_CHECK};
+    all_paths(w, &c, 0);
+    control_start(w, c);
+    if (control_wait(w) && (w->control.result != OK || (w->control.check.problems != 0 &&
+                                                        w->control.check.volumes_sweeping == 0))) {
+        world_fail(w, "after a scrub check found %" PRIu64 " problems, first: %s",
+                   w->control.check.problems, w->control.problem);
+    }
+    world_count(w, STAT_scrubs_proven, faulty > 0);
+}
+
 /* Everything is well again, everything is read, the pool is checked at rest, and read once more. */
 static void world_end(struct world *w) {
     env_sim_arm_cut(w->env, 0);
     faults_end(w);
     w->faults = false;
+    world_prove_scrub(w);
+    faults_end(w);
     for (int round = 0; round < 2 && world_goes_on(w); round++) {
         if (w->engine == NULL && !world_import(w)) {
             /* world_import() cuts now and then, but not for ever */
@@ -587,6 +663,7 @@ void world_run(const struct world_options *options, struct world_result *ret_res
     world_draw(w);
     world_count(w, STAT_worlds, 1);
     world_count(w, STAT_worlds_cramped, w->cramped);
+    world_count(w, STAT_worlds_slow, w->slow);
     if (world_create_pool(w)) {
         world_serve(w);
         if (world_goes_on(w)) {

@@ -35,6 +35,7 @@ struct world_options {
     uint64_t ops; /* 0: drawn */
     bool trace;
     bool cramped; /* see draw_cramped() */
+    bool slow;    /* see slow.c */
 };
 
 struct world_result {
@@ -159,6 +160,7 @@ struct control {
 struct world_counted {
     uint64_t checkpoints, reconstructions, checksum_errors, repairs, timeouts;
     struct engine_counters more;
+    uint64_t scrub_ended_ns, scrub_repaired;
 };
 
 struct world {
@@ -178,9 +180,11 @@ struct world {
     struct engine_limits limits;
     bool large; /* one volume so large that its tree has three levels; see draw_large() */
     bool large_filled;
-    bool cramped;       /* small rows, always full; see draw_cramped() */
-    bool deep;          /* only profiles that tolerate two losses: two disks may be bad */
-    uint32_t tolerance; /* disks that may be bad at once */
+    bool cramped;          /* small rows, always full; see draw_cramped() */
+    bool deep;             /* only profiles that tolerate two losses: two disks may be bad */
+    uint32_t tolerance;    /* disks that may be bad at once */
+    bool slow, slow_alike; /* nothing happens but slow disks; see slow.c */
+    uint64_t slow_at_ns;   /* since when one is; 0: none */
     bool closing, crashed_before, closed_clean, exported;
     struct engine_status status;  /* as last polled */
     struct world_counted counted; /* of it, what has gone into the statistics */
@@ -207,6 +211,7 @@ struct world {
         uint8_t *good;
     } ruin_blocks[WORLD_RUIN_BLOCKS_MAX];
     uint32_t ruin_block_count;
+    struct rng slow_rng; /* of disks that become slow: of its own, too */
     bool faults;
     uint32_t missing; /* mask: the engine has given these up */
     uint32_t lost;    /* mask: it has not rebuilt yet what was on them: their loss is still felt */
@@ -260,6 +265,8 @@ void control_crashed(struct world *w);
 /* After an import: what is there must be what was acknowledged, or was under way. */
 void control_reconcile(struct world *w);
 void control_event(struct world *w); /* draws and starts one */
+/* A thin volume in this place. */
+bool control_volume(struct world *w, uint32_t slot, enum profile profile, uint64_t size_bytes);
 const char *control_name(enum control_kind kind);
 
 /* workload.c */
@@ -268,11 +275,19 @@ void workload_done(struct world *w);
 void workload_phase(struct world *w); /* draws one and runs it */
 void workload_verify(struct world *w, bool everything);
 void workload_forget(struct world *w, bool clean); /* the engine is gone */
+/* One request; there must be room for it. */
+void workload_submit(struct world *w, struct world_volume *v, enum op_kind kind,
+                     uint64_t offset_bytes, uint64_t length_bytes);
 /* Share of the pool that is needed by what the volumes hold: the most within the last minute. */
 double workload_space_need(struct world *w);
 /* What it would be now if these disks (a mask) were lost too. */
 double workload_space_need_without(struct world *w, uint32_t disks);
 
+/* slow.c: worlds of their own */
+bool slow_seed(uint64_t seed);
+void slow_draw(struct world *w); /* the disks */
+void slow_run(struct world *w);
+void slow_judge(struct world *w, const struct world_volume *v, uint64_t started_ns, int status);
 /* moves.c */
 void moves_init(struct world *w);
 void moves_done(struct world *w);
@@ -299,11 +314,13 @@ void ruin_judge(struct world *w); /* who is damaged must be harmed */
 void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume is gone */
 
 /* faults.c */
-uint32_t faults_bad(struct world *w);              /* mask of the disks that do not count now */
-void faults_event(struct world *w);                /* draws one and does it, within the budget */
-void faults_rot(struct world *w, uint32_t except); /* much of some other disk, if it may be */
+uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */
+void faults_event(struct world *w);   /* draws one and does it, within the budget */
+void faults_rot_other(struct world *w, uint32_t except); /* much of some other disk, if it may be */
+void faults_rot(struct world *w);  /* a disk holds wrong content, if none is bad */
+void faults_slow(struct world *w); /* a disk becomes slow, or as fast as it should be */
+void faults_end(struct world *w);  /* everything that can be well again is */
 bool faults_lose(struct world *w, uint32_t index); /* it vanishes, if the budget allows that */
-void faults_end(struct world *w);                  /* everything that can be well again is */
 void faults_poll(struct world *w);  /* looks at the engine's status; counts; judges expulsions */
 void faults_count(struct world *w); /* at the end: what the disks have been through */
 uint32_t faults_absent(struct world *w); /* mask of disks to leave out at this import */

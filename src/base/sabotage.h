@@ -33,6 +33,9 @@
     X(pins_ignored, "a chunk is given back while somebody reads it")                               \
     X(witness_ignored, "an import does not ask the witness")                                       \
     X(admission_off, "writes are admitted whatever the space left")                                \
+    X(detour_unverified, "what was computed because a disk is slow is not verified")               \
+    X(peers_ignored, "a disk is slow by its own account, whatever its peers take")                 \
+    X(scrub_skips_parity, "the scrub does not look at parity")                                     \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \
     X(iscsi_window_stuck, "a command that was aborted keeps its place in the window")              \
     X(iscsi_answer_after_reset, "data of a command are sent behind the answer to its abort")       \

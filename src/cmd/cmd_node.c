@@ -232,7 +232,10 @@ static void print_disk_list(const json_t *answer) {
         const char *problem = json_string_value(json_object_get(disk, "problem"));
         char use[256];
         if (pool != NULL && pool[0] != '\0') {
-            (void)snprintf(use, sizeof(use), "pool %s", pool);
+            const char *state = json_string_value(json_object_get(disk, "state"));
+            bool odd = state != NULL && state[0] != '\0' && strcmp(state, "in sync") != 0;
+            (void)snprintf(use, sizeof(use), "pool %s%s%s", pool, odd ? ", " : "",
+                           odd ? state : "");
         } else if (problem != NULL && problem[0] != '\0') {
             (void)snprintf(use, sizeof(use), "cannot be opened: %s", problem);
         } else if (json_is_true(json_object_get(disk, "in_use"))) {

@@ -67,6 +67,48 @@ static void print_events(const json_t *disks) {
     }
 }
 
+static void print_ranges(const char *what, const json_t *ranges) {
+    json_t *range;
+    size_t i;
+    json_array_foreach(ranges, i, range) {
+        const char *volume = text_of(range, "volume"), *disk = text_of(range, "disk");
+        if (volume[0] == '\0') {
+            (void)printf("    %s: parity or metadata%s%s\n", what, disk[0] != '\0' ? " on " : "",
+                         disk);
+            continue;
+        }
+        (void)printf("    %s: %s, %llu bytes from %llu on%s%s\n", what, volume,
+                     (unsigned long long)uint_of(range, "length_bytes"),
+                     (unsigned long long)uint_of(range, "offset_bytes"),
+                     disk[0] != '\0' ? ", on " : "", disk);
+    }
+}
+
+static void print_scrub(const json_t *scrub) {
+    unsigned long long wrong = uint_of(scrub, "wrong_blocks"), lost = uint_of(scrub, "lost_blocks");
+    time_t at = (time_t)uint_of(scrub, "started_unix");
+    struct tm tm;
+    char when[32] = "";
+    if (at != 0 && localtime_r(&at, &tm) != NULL) {
+        (void)strftime(when, sizeof(when), "%F %T", &tm);
+    }
+    if (json_is_true(json_object_get(scrub, "running"))) {
+        (void)printf("\nScrub: %u %% done, about %llu minutes to go",
+                     (unsigned)uint_of(scrub, "percent"),
+                     (unsigned long long)uint_of(scrub, "remaining_seconds") / 60 + 1);
+    } else if (when[0] != '\0') {
+        (void)printf("\nLast scrub: %s", when);
+    } else if (json_array_size(json_object_get(scrub, "lost")) == 0) {
+        return;
+    } else {
+        (void)printf("\nLost beyond redundancy");
+    }
+    (void)printf("; %llu blocks were wrong, %llu repaired, %llu lost\n", wrong,
+                 (unsigned long long)uint_of(scrub, "repaired_blocks"), lost);
+    print_ranges("repaired", json_object_get(scrub, "touched"));
+    print_ranges("LOST", json_object_get(scrub, "lost"));
+}
+
 /* How far it is, and what it waits for. */
 static void print_rebuild(const json_t *rebuild) {
     uint64_t left = uint_of(rebuild, "left_bytes"), rate = uint_of(rebuild, "bytes_per_second");
@@ -107,6 +149,7 @@ static void print_status(const json_t *pool) {
     (void)printf("  %-9s %u volume%s, %u LUN%s\n\n", "holds", volumes, volumes == 1 ? "" : "s",
                  luns, luns == 1 ? "" : "s");
     print_disks(json_object_get(pool, "disks"));
+    print_scrub(json_object_get(pool, "scrub"));
     print_events(json_object_get(pool, "disks"));
 }
 
@@ -276,6 +319,24 @@ int cmd_pool_export(const struct args *args, struct errmsg *reterr) {
         error = client_call(args, "POST", path, NULL, &answer, reterr);
     }
     return error == OK ? finish(args, answer, "exported", name) : error;
+}
+
+int cmd_pool_scrub(const struct args *args, struct errmsg *reterr) {
+    char name[64], path[128];
+    json_t *answer, *body = json_object();
+    int error = client_pool_name(args->operands[0], name, reterr);
+    if (args->given[OPT_STOP]) {
+        (void)json_object_set_new(body, "stop", json_true());
+    } else if (args->given[OPT_EVERY]) {
+        (void)json_object_set_new(body, "every_days",
+                                  json_integer((json_int_t)args->number[OPT_EVERY]));
+    }
+    if (error == OK) {
+        (void)snprintf(path, sizeof(path), "/v1/pools/%s/scrub", name);
+        error = client_call(args, "POST", path, body, &answer, reterr);
+    }
+    json_decref(body);
+    return error == OK ? show_pool(args, answer) : error;
 }
 
 int cmd_pool_destroy(const struct args *args, struct errmsg *reterr) {

@@ -38,6 +38,9 @@ static void add_volume(struct table *table, const json_t *volume) {
     size_format(extents == 0 ? 0 : (1ull << 30) / extents, text, sizeof(text));
     table_text(table, extents == 0 ? "-" : text);
     const char *health = client_text_of(volume, "health");
+    if (uint_of(volume, "lost_bytes") > 0 && strcmp(health, "ok") == 0) {
+        health = "data lost";
+    }
     bool moves = json_object_get(volume, "profile_former") != NULL;
     if (moves || json_is_true(json_object_get(volume, "reordering"))) {
         (void)snprintf(text, sizeof(text), "%s, %s%s: %u %%", health,

@@ -7,8 +7,8 @@
 
 verb_fn cmd_serve, cmd_check, cmd_version, cmd_help, cmd_completion, cmd_health, cmd_events,
     cmd_top;
-verb_fn cmd_pool_create, cmd_pool_import, cmd_pool_export, cmd_pool_status, cmd_pool_list,
-    cmd_pool_destroy;
+verb_fn cmd_pool_create, cmd_pool_import, cmd_pool_scrub, cmd_pool_export, cmd_pool_status,
+    cmd_pool_list, cmd_pool_destroy;
 verb_fn cmd_volume_create, cmd_volume_list, cmd_volume_resize, cmd_volume_delete;
 verb_fn cmd_volume_set, cmd_volume_reorder;
 verb_fn cmd_lun_create, cmd_lun_list, cmd_lun_delete, cmd_lun_map, cmd_lun_unmap, cmd_lun_sessions;

@@ -42,22 +42,24 @@ static int api_disks(struct serve *serve, const struct api_request *request, jso
             (void)json_array_append_new(
                 used, json_pack("{s:o, s:s, s:I, s:s}", "path", answer_text(status->path), "pool",
                                 view.name, "size_bytes", (json_int_t)status->size_bytes, "state",
-                                status->state == MEMBER_IN_SYNC ? "in sync" : "missing"));
+                                api_disk_state(status)));
         }
         served_view_done(&view);
         served_unref(pools[p]);
     }
     json_array_foreach(list, index, disk) {
         const char *path = json_string_value(json_object_get(disk, "path"));
-        const char *pool = "";
+        const char *pool = "", *state = "";
         json_t *member;
         size_t i;
         json_array_foreach(used, i, member) {
             if (strcmp(json_string_value(json_object_get(member, "path")), path) == 0) {
                 pool = json_string_value(json_object_get(member, "pool"));
+                state = json_string_value(json_object_get(member, "state"));
             }
         }
         (void)json_object_set_new(disk, "pool", json_string(pool));
+        (void)json_object_set_new(disk, "state", json_string(state));
     }
     *ret_answer = json_pack("{s:o, s:o}", "disks", list, "members", used);
     return OK;
@@ -156,6 +158,7 @@ static api_fn *const handlers[ROUTE_COUNT] = {
     [ROUTE_POOL_DESTROY] = api_pool_destroy,
     [ROUTE_POOL_IMPORT] = api_pool_import,
     [ROUTE_POOL_EXPORT] = api_pool_export,
+    [ROUTE_POOL_SCRUB] = api_pool_scrub,
     [ROUTE_DISK_ADD] = api_disk_add,
     [ROUTE_DISK_REPLACE] = api_disk_replace,
     [ROUTE_DISK_REMOVE] = api_disk_remove,

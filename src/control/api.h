@@ -16,7 +16,7 @@ typedef int api_fn(struct serve *serve, const struct api_request *request, json_
 
 /* api_pool.c */
 api_fn api_pools, api_pool_create, api_pool_status, api_pool_destroy, api_pool_import,
-    api_pool_export, api_importable;
+    api_pool_export, api_pool_scrub, api_importable;
 /* The pool as `pool status` shows it. */
 json_t *api_pool_json(const struct served_view *view);
 const char *api_pool_health(const struct served_view *view, char *ret_advice, size_t advice_bytes);
@@ -42,6 +42,10 @@ api_fn api_config;
 api_fn api_counters;
 
 /* A uuid in its usual form; `text` holds 37 characters. */
+/* Its progress and its report; volumes by name. */
+json_t *api_scrub_json(const struct served_snapshot *snapshot);
+/* "in sync", "suspect" (in sync, but slower than its peers), "missing". */
+const char *api_disk_state(const struct engine_disk_status *disk);
 void api_uuid_text(const struct uuid *uuid, char ret_text[37]);
 
 #endif

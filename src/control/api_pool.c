@@ -13,6 +13,7 @@
 #include "control/answer.h"
 #include "control/api.h"
 #include "control/erase.h"
+#include "control/smart.h"
 #include "pool/host.h"
 
 static const char *const error_kinds[DISK_ERROR_KINDS] = {
@@ -56,6 +57,47 @@ static json_t *events_json(const struct disk_counters *counters) {
     return events;
 }
 
+const char *api_disk_state(const struct engine_disk_status *disk) {
+    return disk->state != MEMBER_IN_SYNC ? "missing" : disk->slow.suspect ? "suspect" : "in sync";
+}
+
+/* Microseconds up to which, and how many reads took so long: those of the disk, those of its peers.
+ */
+static json_t *histogram_json(const struct engine_disk_slow *slow) {
+    json_t *list = json_array();
+    for (uint32_t b = 0; b < LATENCY_BUCKETS; b++) {
+        if (slow->own[b] != 0 || slow->peers[b] != 0) {
+            (void)json_array_append_new(list, json_pack("{s:I, s:I, s:I}", "up_to_us",
+                                                        (json_int_t)(latency_bucket_ns(b) / 1000),
+                                                        "own", (json_int_t)slow->own[b], "peers",
+                                                        (json_int_t)slow->peers[b]));
+        }
+    }
+    return list;
+}
+
+/* How it compares with its peers; after a suspicion, what was seen then. */
+static json_t *slow_json(const struct engine_disk_status *disk) {
+    const struct engine_disk_slow *slow = &disk->slow;
+    json_t *object = json_object();
+    set_uint(object, "read_median_us", slow->read_median_ns / 1000);
+    set_uint(object, "read_p99_us", slow->read_tail_ns / 1000);
+    set_uint(object, "write_median_us", slow->write_median_ns / 1000);
+    set_uint(object, "write_p99_us", slow->write_tail_ns / 1000);
+    set_uint(object, "late_ios", disk->counters.slow_ios);
+    set_uint(object, "given_up", disk->counters.left);
+    set_uint(object, "held_bytes", disk->counters.late_bytes);
+    (void)json_object_set_new(object, "suspect", json_boolean(slow->suspect));
+    (void)json_object_set_new(object, "held", json_boolean(slow->held));
+    set_uint(object, "suspect_seconds", slow->suspect_ns / NS_PER_S);
+    if (slow->why[0] != '\0') {
+        set_text(object, "why", slow->why);
+        set_uint(object, "seen_unix_ns", slow->at_wall_ns);
+        (void)json_object_set_new(object, "reads", histogram_json(slow));
+    }
+    return object;
+}
+
 static json_t *disk_json(const struct engine_disk_status *disk, const char *probe) {
     const struct disk_counters *counters = &disk->counters;
     char uuid[37];
@@ -64,10 +106,13 @@ static json_t *disk_json(const struct engine_disk_status *disk, const char *prob
     set_uint(object, "member", disk->member);
     set_text(object, "uuid", uuid);
     set_text(object, "path", disk->path);
-    set_text(object, "state", disk->state == MEMBER_IN_SYNC ? "in sync" : "missing");
+    set_text(object, "state", api_disk_state(disk));
     set_text(object, "role", api_disk_role(disk));
     (void)json_object_set_new(object, "present", json_boolean(disk->present));
-    set_text(object, "problem", probe[0] != '\0' ? probe : disk->why);
+    set_text(object, "problem",
+             probe[0] != '\0'     ? probe
+             : disk->slow.suspect ? disk->slow.why
+                                  : disk->why);
     set_uint(object, "size_bytes", disk->size_bytes);
     set_uint(object, "used_bytes", disk->used_bytes);
     set_uint(object, "reads", counters->reads);
@@ -82,6 +127,11 @@ static json_t *disk_json(const struct engine_disk_status *disk, const char *prob
     }
     (void)json_object_set_new(object, "errors", errors);
     (void)json_object_set_new(object, "events", events_json(counters));
+    (void)json_object_set_new(object, "latency", slow_json(disk));
+    json_t *smart = smart_look(disk->path, disk->slow.suspect);
+    if (smart != NULL) {
+        (void)json_object_set_new(object, "smart", smart);
+    }
     return object;
 }
 
@@ -240,6 +290,7 @@ json_t *api_pool_json(const struct served_view *view) {
         }
     }
     (void)json_object_set_new(object, "disks", disks);
+    (void)json_object_set_new(object, "scrub", api_scrub_json(view->snapshot));
     (void)json_object_set_new(object, "rebuild", rebuild_json(&status->rebuild));
     return object;
 }

@@ -19,6 +19,7 @@ static json_t *volume_json(const char *pool, const struct volume_info *volume) {
                              (int)volume->block_bytes, "profile", profile_name(volume->profile),
                              "thick", (int)volume->thick, "sync_always", (int)volume->sync_always,
                              "deleting", (int)volume->deleting, "health", healths[volume->health]);
+    (void)json_object_set_new(json, "lost_bytes", json_integer((json_int_t)volume->lost_bytes));
     (void)json_object_set_new(json, "extents_per_gib",
                               json_integer((json_int_t)volume->extents_per_gib));
     (void)json_object_set_new(json, "reordering", json_boolean(volume->reordering));

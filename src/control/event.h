@@ -60,6 +60,9 @@ enum event_severity { EVENT_INFO, EVENT_WARNING, EVENT_ERROR, EVENT_SEVERITIES }
     X(DISK_OK, "disk-ok", INFO, "")                                                                \
     X(DISK_LOST, "disk-lost", ERROR,                                                               \
       "check its cables and power; data with redundancy is served from the other disks")           \
+    X(DISK_SUSPECT, "disk-suspect", WARNING,                                                       \
+      "nothing waits for it where there is redundancy; it is expelled if it stays so: have "       \
+      "another at hand")                                                                           \
     X(DISK_PATH, "disk-path", ERROR,                                                               \
       "bring back what the path named before the service is stopped")                              \
     X(DISK_ERROR, "disk-error", WARNING,                                                           \
@@ -72,6 +75,10 @@ enum event_severity { EVENT_INFO, EVENT_WARNING, EVENT_ERROR, EVENT_SEVERITIES }
       "bring back missing disks and import the pool again, or copy what can be read and delete "   \
       "the volume")                                                                                \
     X(VOLUME_BROKEN, "volume-broken", ERROR, "restore it from a backup and delete it")             \
+    X(SCRUB_BEGAN, "scrub-began", INFO, "")                                                        \
+    X(SCRUB_ENDED, "scrub-ended", INFO, "")                                                        \
+    X(SCRUB_LOSS, "scrub-loss", ERROR,                                                             \
+      "holdfast pool status lists what is lost of which volumes: restore these ranges")            \
     X(LUN_NOT_SERVED, "lun-not-served", ERROR,                                                     \
       "remove the cause, or delete the LUN; it is tried again every few seconds")                  \
     X(RECORD_BAD, "record-bad", ERROR,                                                             \

@@ -31,6 +31,9 @@ static const struct field fields_pool_import[] = {{"paths", FIELD_PATHS, false, 
                                                   {"force_data_loss", FIELD_BOOL, false},
                                                   {NULL}};
 
+/* Nothing: begin one. */
+static const struct field fields_pool_scrub[] = {
+    {"stop", FIELD_BOOL, false}, {"every_days", FIELD_UINT, false, 0, 3650}, {NULL}};
 /* A disk of the pool: its number, its path or the last part of it, or its uuid. */
 #define DISK                                                                                       \
     { "disk", FIELD_TEXT, true, 1, 255 }
@@ -120,6 +123,7 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_POOL_DESTROY, "DELETE", POOL, fields_pool_destroy, 200},
     {ROUTE_POOL_IMPORT, "POST", POOL "/import", fields_pool_import, 200},
     {ROUTE_POOL_EXPORT, "POST", POOL "/export", fields_none, 200},
+    {ROUTE_POOL_SCRUB, "POST", POOL "/scrub", fields_pool_scrub, 200},
     {ROUTE_DISK_ADD, "POST", POOL "/disks", fields_disk_add, 201},
     {ROUTE_DISK_REPLACE, "POST", POOL "/disks/replace", fields_disk_replace, 200},
     {ROUTE_DISK_REMOVE, "POST", POOL "/disks/remove", fields_disk_remove, 200},

@@ -19,6 +19,7 @@
 #include "control/loop.h"
 #include "control/rest.h"
 #include "control/schema.h"
+#include "control/smart.h"
 #include "env/fiber.h"
 #include "pool/host.h"
 
@@ -442,6 +443,7 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
     }
     if (error == OK) {
         event_open(config->state_dir);
+        smart_start();
         error = recall(serve, reterr);
     }
     if (error == OK) {
@@ -453,6 +455,7 @@ int serve_start(const struct config *config, struct serve **ret_serve, struct er
         if (serve->targets != NULL && targets_quiesce(serve->targets, 0) == OK) {
             targets_free(serve->targets);
         }
+        smart_stop();
         event_close();
         serve_free(serve);
         return error;
@@ -571,6 +574,7 @@ int serve_stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
         event_note(EVENT_STOP_INCOMPLETE, NULL, "stopped, but: %s", why.text);
         (void)errmsg_set(reterr, error, "%s", why.text);
     }
+    smart_stop();
     event_close();
     return error;
 }

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,6 +21,7 @@
 #include "base/mem.h"
 #include "control/event.h"
 #include "control/loop.h"
+#include "control/smart.h"
 #include "control/watch.h"
 
 struct served {
@@ -136,6 +138,7 @@ static void take_snapshot(struct served *served) {
     struct served_snapshot *snapshot = MEM_NEW(struct served_snapshot);
     atomic_init(&snapshot->refs, 1);
     engine_status(served->engine, &snapshot->status);
+    engine_scrub_status(served->engine, &snapshot->scrub);
     engine_volume_list(served->engine, &snapshot->volumes, &snapshot->volume_count);
     engine_config_each(served->engine, LUN_RECORD_KIND, collect_lun, snapshot);
     engine_config_each(served->engine, CHAP_RECORD_KIND, collect_user, snapshot);
@@ -226,6 +229,27 @@ static void note_disk_errors(const struct served *served, const struct engine_di
     }
 }
 
+/* What the disk says of itself belongs to the evidence; it is asked now, and told when it is known.
+ */
+static void note_suspicion(const struct served *served, const struct engine_disk_status *now,
+                           const struct engine_disk_status *then) {
+    bool was = then != NULL && then->slow.suspect, held = then != NULL && then->slow.held;
+    json_t *smart = smart_look(now->path, now->slow.suspect && !was);
+    char *told = smart == NULL ? NULL : json_dumps(smart, JSON_COMPACT);
+    if (now->slow.suspect && (!was || (now->slow.held && !held))) {
+        event_note(EVENT_DISK_SUSPECT, served->name, "disk %u (%s) is a suspect: %s%s%s%s",
+                   now->member, now->path, now->slow.why,
+                   now->slow.held ? "; it stays, because data would be lost without it" : "",
+                   told != NULL ? "; SMART: " : "", told != NULL ? told : "");
+    } else if (was && !now->slow.suspect && now->state == MEMBER_IN_SYNC) {
+        event_note(EVENT_DISK_OK, served->name,
+                   "disk %u (%s) is as fast as its peers again, and no suspect any more",
+                   now->member, now->path);
+    }
+    free(told);
+    json_decref(smart);
+}
+
 static void note_disk(const struct served *served, const struct served_snapshot *was,
                       const struct served_snapshot *is, uint32_t i) {
     const struct engine_disk_status *now = &is->status.disks[i];
@@ -240,6 +264,7 @@ static void note_disk(const struct served *served, const struct served_snapshot 
                    now->state == MEMBER_NONE && then != NULL ? then->path : now->path,
                    state_text(now), now->why[0] != '\0' ? ": " : "", now->why);
     }
+    note_suspicion(served, now, then);
     const char *probe_then = then != NULL ? was->probe[i] : "";
     if (strcmp(is->probe[i], probe_then) != 0) {
         bool good = is->probe[i][0] == '\0';
@@ -317,6 +342,24 @@ static void note_space(struct served *served, const struct served_snapshot *is) 
     }
 }
 
+static void note_scrub(const struct served *served, const struct served_snapshot *was,
+                       const struct served_snapshot *is) {
+    const struct engine_scrub_status *now = &is->scrub;
+    bool ran = was != NULL && was->scrub.running;
+    uint64_t then_lost = was != NULL ? was->scrub.lost_count : 0;
+    if (was != NULL && !ran && now->running) {
+        event_note(EVENT_SCRUB_BEGAN, served->name, "a scrub has begun");
+    } else if (ran && !now->running) {
+        event_note(now->lost_blocks > 0 ? EVENT_SCRUB_LOSS : EVENT_SCRUB_ENDED, served->name,
+                   "the scrub %s: %llu wrong blocks, %llu repaired, %llu lost beyond redundancy",
+                   now->complete ? "has ended" : "was stopped", (unsigned long long)now->wrong,
+                   (unsigned long long)now->repaired, (unsigned long long)now->lost_blocks);
+    } else if (!now->running && now->lost_count > then_lost) {
+        event_note(EVENT_SCRUB_LOSS, served->name,
+                   "blocks of volumes cannot be read from any disk: %u ranges", now->lost_count);
+    }
+}
+
 /* Everything between the last time and the newest snapshot. On the loop, which alone replaces
  * `latest`: its lock need not be held to read it. */
 static void note_changes(struct served *served) {
@@ -341,6 +384,7 @@ static void note_changes(struct served *served) {
     note_volumes(served, was, is);
     note_moves(served, was, is);
     note_space(served, is);
+    note_scrub(served, was, is);
     atomic_fetch_add(&is->refs, 1);
     served->noted = is;
     snapshot_unref(was);

@@ -43,6 +43,7 @@ struct served_snapshot {
     uint32_t lun_count;
     struct chap_record *users;
     uint32_t user_count;
+    struct engine_scrub_status scrub;
     char bad_records[512]; /* LUN and CHAP records that cannot be understood */
 };
 

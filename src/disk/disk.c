@@ -14,6 +14,9 @@
  * the earliest, and when it fires it expires what is due and arms itself for the new head; an I/O
  * that completes in time never touches it.
  *
+ * What is known of latencies is measured from the submission until the environment hands an
+ * operation back, whoever still waited for it.
+ *
  * A closed disk lives on until its last operation is back. */
 #include "disk/disk.h"
 
@@ -30,15 +33,19 @@
 
 #define DEADLINE_DEFAULT_NS (5 * NS_PER_S)
 #define LATE_BYTES_DEFAULT (64ull << 20)
+#define BACKLOG_MOST_NS (10 * NS_PER_S)
+enum { LATE_LOOKED_AT_MAX = 64 };
 
 struct disk_op {
-    struct list link; /* in waiting or answers, or alone (late) */
+    struct list link;  /* in waiting or answers, or alone (late) */
+    struct list order; /* in the disk's order, while the environment has it */
     struct env_io env_io;
     struct iovec iov;
     struct disk *disk;
     struct disk_io *io; /* NULL: answered already */
     struct buf *buf;    /* our reference */
     uint64_t submitted_ns, deadline_ns;
+    uint64_t slow_at_ns, late_at_ns; /* by the yardstick; UINT64_MAX: not known */
     struct disk_op *next_free;
 };
 
@@ -47,6 +54,7 @@ struct disk {
     struct env_disk *env_disk;
     struct list waiting; /* operations with a caller, earliest deadline first */
     struct list answers; /* operations that never went out; answered by answer_task */
+    struct list order;   /* operations with the environment, oldest first */
     struct env_task answer_task;
     struct env_timer timer;
     struct disk_op *free_ops;
@@ -54,7 +62,13 @@ struct disk {
     uint32_t outstanding; /* with the environment */
     uint32_t calling;     /* depth of callers' done() under way */
     bool answering;       /* answer_task is queued */
-    bool closed, abandoned;
+    bool closed, abandoned, suspect;
+    uint64_t shunned_until_ns;
+    uint64_t busy_since_ns;  /* while something is outstanding */
+    uint64_t modelled_to_ns; /* when a disk like its peers would have done all it was given */
+    struct disk_latency latency;
+    struct disk_window window;
+    struct disk_yardstick yardstick;
     struct disk_counters counters;
     struct env_disk_info info; /* a copy: outlives env_disk */
 };
@@ -66,6 +80,14 @@ static bool op_is_change(const struct disk_op *op) {
 
 static uint64_t op_late_bytes(const struct disk_op *op) {
     return op->buf != NULL ? op->iov.iov_len : BLOCK_BYTES;
+}
+
+static void count_late(struct disk *disk, const struct disk_op *op, int sign) {
+    struct disk_counters *c = &disk->counters;
+    bool durable = op->env_io.op == ENV_IO_WRITE && op->env_io.durable;
+    c->late_bytes += (uint64_t)sign * op_late_bytes(op);
+    c->late_changes += (uint64_t)sign * op_is_change(op);
+    c->late_durable += (uint64_t)sign * durable;
 }
 
 static void disk_free_if_idle(struct disk *disk) {
@@ -83,6 +105,7 @@ static struct disk_op *op_new(struct disk *disk) {
         disk->free_ops = op->next_free;
     }
     list_init(&op->link);
+    list_init(&op->order);
     return op;
 }
 
@@ -138,8 +161,6 @@ static void note_failure(struct disk *disk, const struct disk_io *io) {
     disk_note(disk, kind, io->offset_bytes, io->length_bytes, text);
 }
 
-/* ---- answering ---- */
-
 /* The caller may submit, close the disk, or free `io` in done(). */
 static void answer(struct disk *disk, struct disk_op *op, int result) {
     struct disk_io *io = op->io;
@@ -158,13 +179,135 @@ static void answer(struct disk *disk, struct disk_op *op, int result) {
     disk->calling--;
 }
 
+/* ---- measuring ---- */
+
+static enum latency_kind kind_of(enum env_io_op op, bool durable) {
+    return op == ENV_IO_READ    ? LATENCY_READ
+           : op == ENV_IO_FLUSH ? LATENCY_FLUSH
+           : durable            ? LATENCY_DURABLE
+                                : LATENCY_WRITE;
+}
+
+static uint64_t backlog_ns(const struct disk *disk, uint64_t now) {
+    return disk->modelled_to_ns > now ? MIN(disk->modelled_to_ns - now, BACKLOG_MOST_NS) : 0;
+}
+
+static uint64_t allowed_until(uint64_t from_ns, uint64_t allowed_ns) {
+    return allowed_ns == 0 ? UINT64_MAX : from_ns + allowed_ns;
+}
+
+/* An operation goes out: what it may take is decided by what is known now. */
+static void measure_begin(struct disk *disk, struct disk_op *op) {
+    const struct env_io *io = &op->env_io;
+    const struct disk_yardstick *y = &disk->yardstick;
+    uint64_t now = op->submitted_ns, from = now + backlog_ns(disk, now);
+    op->slow_at_ns = op->late_at_ns = UINT64_MAX;
+    if (io->op != ENV_IO_DISCARD) {
+        enum latency_kind kind = kind_of(io->op, io->durable);
+        enum latency_class class = latency_class_of(io->length_bytes);
+        op->slow_at_ns = allowed_until(from, y->slow_ns[kind][class]);
+        op->late_at_ns = allowed_until(from, y->late_ns[kind][class]);
+    }
+    /* The model is a little faster than its peers: else chance alone would let its backlog grow
+     * when they are always busy. */
+    disk->modelled_to_ns =
+        MAX(disk->modelled_to_ns, now) + latency_units(io->length_bytes) * y->unit_ns * 3 / 4;
+    if (list_is_empty(&disk->order)) {
+        disk->busy_since_ns = now;
+    }
+    list_append(&disk->order, &op->order);
+}
+
+static void measure_busy(struct disk *disk, uint64_t now) {
+    disk->latency.busy_ns += now - disk->busy_since_ns;
+    disk->busy_since_ns = now;
+}
+
+static void measure_end(struct disk *disk, struct disk_op *op) {
+    const struct env_io *io = &op->env_io;
+    uint64_t now = env_now_ns(disk->env);
+    measure_busy(disk, now);
+    list_remove(&op->order);
+    if (io->op == ENV_IO_DISCARD || io->result == ERR_DISK_GONE) {
+        return;
+    }
+    enum latency_kind kind = kind_of(io->op, io->durable);
+    latency_add(&disk->latency.of[kind][latency_class_of(io->length_bytes)],
+                now - op->submitted_ns);
+    disk->latency.units += latency_units(io->length_bytes);
+    disk->window.done++;
+    disk->window.reads += kind == LATENCY_READ;
+    disk->window.slow += kind == LATENCY_READ && now > op->slow_at_ns;
+    disk->window.late += now > op->late_at_ns;
+    disk->counters.slow_ios += now > op->late_at_ns;
+}
+
+uint64_t disk_oldest_ns(const struct disk *disk) {
+    if (list_is_empty(&disk->order)) {
+        return 0;
+    }
+    return env_now_ns(disk->env) -
+           CONTAINER_OF(disk->order.next, struct disk_op, order)->submitted_ns;
+}
+
+struct disk_window disk_window_take(struct disk *disk) {
+    uint64_t now = env_now_ns(disk->env);
+    struct disk_window w = disk->window;
+    int looked_at = 0;
+    w.oldest_ns = disk_oldest_ns(disk);
+    LIST_FOR_EACH(link, &disk->order) {
+        if (looked_at++ == LATE_LOOKED_AT_MAX) {
+            break;
+        }
+        w.late_out += now > CONTAINER_OF(link, struct disk_op, order)->late_at_ns;
+    }
+    if (!list_is_empty(&disk->order)) {
+        measure_busy(disk, now);
+    }
+    disk->window = (struct disk_window){0};
+    return w;
+}
+
+struct disk_latency *disk_latency(struct disk *disk) {
+    return &disk->latency;
+}
+
+void disk_set_yardstick(struct disk *disk, const struct disk_yardstick *yardstick) {
+    disk->yardstick = *yardstick;
+}
+
+uint64_t disk_hedge_ns(const struct disk *disk, enum env_io_op op, bool durable,
+                       uint64_t length_bytes) {
+    uint64_t ns = disk->yardstick.hedge_ns[kind_of(op, durable)][latency_class_of(length_bytes)];
+    return ns == 0 ? UINT64_MAX : ns + backlog_ns(disk, env_now_ns(disk->env));
+}
+
+void disk_set_suspect(struct disk *disk, bool suspect) {
+    disk->suspect = suspect;
+}
+
+void disk_shun(struct disk *disk, uint64_t until_ns) {
+    disk->shunned_until_ns = until_ns;
+}
+
+bool disk_is_avoided(const struct disk *disk) {
+    return disk->suspect ||
+           (disk->shunned_until_ns != 0 && env_now_ns(disk->env) < disk->shunned_until_ns);
+}
+
+uint64_t disk_deadline_ns(const struct disk *disk) {
+    return disk->deadline_ns;
+}
+
+/* ---- answering ---- */
+
 static void env_done(struct env_io *env_io) {
     struct disk_op *op = env_io->owner;
     struct disk *disk = op->disk;
     disk->outstanding--;
+    measure_end(disk, op);
     if (op->io == NULL) { /* late: somebody else was told already */
-        disk->counters.late_bytes -= op_late_bytes(op);
-        disk->counters.late_changes -= op_is_change(op);
+        count_late(disk, op, -1);
         op_free(op);
     } else {
         list_remove(&op->link);
@@ -177,9 +320,27 @@ static void env_done(struct env_io *env_io) {
 /* Answers an operation that the environment still works on. */
 static void cut_off(struct disk *disk, struct disk_op *op, int result) {
     list_remove(&op->link);
-    disk->counters.late_bytes += op_late_bytes(op);
-    disk->counters.late_changes += op_is_change(op);
+    count_late(disk, op, 1);
     answer(disk, op, result);
+}
+
+void disk_leave(struct disk_io *io) {
+    struct disk_op *op = io->private_op;
+    if (op == NULL) {
+        return;
+    }
+    struct disk *disk = op->disk;
+    list_remove(&op->link);
+    op->io = NULL;
+    io->private_op = NULL;
+    io->result = ERR_TIMEOUT;
+    disk->counters.in_flight--;
+    disk->counters.left++;
+    if (list_is_empty(&op->order)) { /* it never went out */
+        op_free(op);
+    } else {
+        count_late(disk, op, 1);
+    }
 }
 
 static void timer_fired(struct env_timer *timer) {
@@ -284,7 +445,9 @@ void disk_submit(struct disk *disk, struct disk_io *io) {
     struct disk_op *op = op_new(disk);
     op->io = io;
     op->submitted_ns = env_now_ns(disk->env);
-    op->deadline_ns = io->deadline_ns != 0 ? io->deadline_ns : op->submitted_ns + disk->deadline_ns;
+    op->deadline_ns = io->deadline_ns != 0
+                          ? io->deadline_ns
+                          : op->submitted_ns + disk->deadline_ns / (disk->suspect ? 2 : 1);
     io->private_op = op;
     if (disk->abandoned || disk->counters.late_bytes > disk->late_bytes_limit) {
         list_append(&disk->answers, &op->link);
@@ -305,6 +468,7 @@ void disk_submit(struct disk *disk, struct disk_io *io) {
         op->env_io.iov_count = 1;
     }
     wait_for(disk, op);
+    measure_begin(disk, op);
     disk->outstanding++;
     env_disk_submit(disk->env_disk, &op->env_io);
 }
@@ -327,6 +491,7 @@ int disk_open(struct env *env, const char *path, const struct disk_options *opti
         options->late_bytes_limit != 0 ? options->late_bytes_limit : LATE_BYTES_DEFAULT;
     list_init(&disk->waiting);
     list_init(&disk->answers);
+    list_init(&disk->order);
     disk->answer_task.run = answer_task_run;
     disk->timer.fire = timer_fired;
     *ret_disk = disk;

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "disk/latency.h"
 #include "env/env.h"
 #include "format/phys.h"
 
@@ -58,6 +59,9 @@ struct disk_counters {
     uint64_t answered, latency_ns; /* I/Os, and the sum of what they took */
     uint64_t late_bytes, in_flight;
     uint64_t late_changes; /* writes and discards given up that may still be carried out */
+    uint64_t late_durable; /* of these, durable writes */
+    uint64_t slow_ios;     /* ever: took much longer than they would have on its peers */
+    uint64_t left;         /* given up by disk_leave() */
     uint64_t event_count;  /* ever; the last DISK_EVENTS_KEPT are events[i % DISK_EVENTS_KEPT] */
     struct disk_event events[DISK_EVENTS_KEPT];
 };
@@ -88,6 +92,11 @@ void disk_take_over(struct disk *disk, struct disk *other);
 
 void disk_submit(struct disk *disk, struct disk_io *io);
 
+/* Gives up an I/O before its deadline, because its caller has found what it wanted elsewhere: its
+ * result is ERR_TIMEOUT now and done() is not called. What the environment still holds of it is
+ * accounted like that of any other late I/O. Nothing happens if it is answered already. */
+void disk_leave(struct disk_io *io);
+
 /* Fiber conveniences: park until done. */
 HF_MUST_CHECK int disk_read(struct disk *disk, uint64_t offset_bytes, uint64_t length_bytes,
                             struct buf *buf, size_t buf_offset);
@@ -100,6 +109,48 @@ const struct env_disk_info *disk_info(const struct disk *disk);
 const struct disk_counters *disk_counters(const struct disk *disk);
 struct env_disk *disk_env(struct disk *disk);
 uint32_t disk_in_flight(const struct disk *disk); /* I/Os whose done() has not run */
+
+/* ---- how it compares ----
+ *
+ * Whoever compares the disks of a pool (engine/slow.c) gives each a yardstick, made from what its
+ * peers take. An I/O that takes longer is counted; and those who wait for it learn for how long
+ * that is worth while. Because a disk that is given more to do than its peers may take longer, the
+ * disk reckons with a model of itself: a disk that takes the peers' time for a unit of work, and
+ * that gets the same I/Os. What that one would still have to do is its backlog, and is allowed on
+ * top. A disk that is slow under the same load as its peers has none. */
+
+struct disk_yardstick { /* 0: not known */
+    /* An I/O is worth an attempt elsewhere after hedge, is slow (the median of its peers' times a
+     * margin), is late (their 99th percentile times a margin). */
+    uint64_t hedge_ns[LATENCY_KINDS][LATENCY_CLASSES];
+    uint64_t slow_ns[LATENCY_KINDS][LATENCY_CLASSES];
+    uint64_t late_ns[LATENCY_KINDS][LATENCY_CLASSES];
+    uint64_t unit_ns; /* the peers' busy time for a unit of work */
+};
+
+void disk_set_yardstick(struct disk *disk, const struct disk_yardstick *yardstick);
+/* How long an I/O submitted now may take before it is worth an attempt elsewhere; UINT64_MAX: not
+ * known. */
+uint64_t disk_hedge_ns(const struct disk *disk, enum env_io_op op, bool durable,
+                       uint64_t length_bytes);
+
+struct disk_window {      /* since the last look */
+    uint32_t done, late;  /* I/Os that came back; those that were late */
+    uint32_t reads, slow; /* of them reads; those that were slow */
+    uint32_t late_out;    /* outstanding, and late already */
+    uint64_t oldest_ns;   /* age of the oldest one that is outstanding */
+};
+struct disk_window disk_window_take(struct disk *disk);
+struct disk_latency *disk_latency(struct disk *disk); /* to be faded by whoever compares */
+uint64_t disk_oldest_ns(const struct disk *disk); /* age of the oldest I/O that is not back, or 0 */
+
+/* To be avoided where there is another way. A suspect is so until it is none any more, and its I/Os
+ * that name no deadline have half the time: who must wait for it (a checkpoint's flush) has waited
+ * before. A disk that is shunned is to be avoided for a while. */
+void disk_set_suspect(struct disk *disk, bool suspect);
+void disk_shun(struct disk *disk, uint64_t until_ns);
+bool disk_is_avoided(const struct disk *disk);
+uint64_t disk_deadline_ns(const struct disk *disk);
 
 /* Notes something that a layer above found (a bad checksum, a repair). */
 void disk_note(struct disk *disk, enum disk_error_kind kind, uint64_t offset_bytes,

@@ -84,6 +84,10 @@ struct segment *stream_segment(struct engine *e, struct stream *s, enum segment_
         segment_seal(&e->table, s->segment);
         s->segment = NULL;
     }
+    if (s->segment != NULL && segment_has_better(&e->table, s->segment)) {
+        segment_seal(&e->table, s->segment);
+        s->segment = NULL;
+    }
     if (s->segment != NULL && s->segment->degraded) { /* only for as long as it must be */
         struct shape now = stream_shape(e, kind, profile, keep_free);
         if (now.data == 0 && keep_free > 0) {

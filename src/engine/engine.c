@@ -62,6 +62,7 @@ void engine_fail(struct engine *e, int error, const char *what) {
     fiber_queue_wake_all(&e->rebuild.work);
     fiber_queue_wake_all(&e->relocate_work);
     fiber_queue_wake_all(&e->checkpoint_waiters);
+    scrub_wake(e->scrub);
 }
 
 int engine_checkpoint(struct engine *e) {
@@ -87,10 +88,11 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     fiber_queue_wake_all(&e->work);
     /* Writers that wait for room need the checkpoint loop, which ends with its current turn. */
     fiber_queue_wake_all(&e->probe);
+    scrub_wake(e->scrub);
     fiber_queue_wake_all(&e->rebuild.work);
     fiber_queue_wake_all(&e->relocate_work);
     while (!e->checkpoint_fiber_gone || !e->probe_fiber_gone || !e->rebuild.fiber_gone ||
-           !e->relocate_fiber_gone) {
+           !e->relocate_fiber_gone || !scrub_is_gone(e->scrub)) {
         (void)fiber_queue_wait_until(&e->idle, env_now_ns(e->env) + 10 * NS_PER_MS);
     }
     log_no_room(e->log, ERR_SHUTDOWN); /* nor does anybody trim the log any more */
@@ -112,6 +114,7 @@ int engine_close(struct engine *e, bool exported, uint64_t deadline_ns, struct e
     }
     struct pool *pool = e->pool;
     e->pool->expelled = NULL;
+    slow_stop(e->slow);
     log_quiesce(e->log);
     pool_close(pool);
     engine_free(e);
@@ -522,6 +525,7 @@ static void volume_describe(const struct volume *v, struct volume_info *ret) {
         .moved_pct = (uint32_t)(v->phys.relocated_to * 100 / (v->phys.size_bytes / BLOCK_BYTES)),
         .extents_per_gib = v->phys.extents_per_gib};
     ret->allocated_bytes = MIN(ret->allocated_bytes, ret->size_bytes);
+    ret->lost_bytes = scrub_lost_blocks(v->engine->scrub, v->phys.id) * BLOCK_BYTES;
     (void)snprintf(ret->name, sizeof(ret->name), "%s", v->phys.name);
 }
 
@@ -643,6 +647,7 @@ static void status_disks(const struct engine *e, struct engine_status *st) {
         if (disk != NULL) {
             d->counters = *disk_counters(disk);
         }
+        slow_status(e->slow, m, &d->slow);
         st->raw_bytes += d->state == MEMBER_IN_SYNC ? d->size_bytes : 0;
     }
 }
@@ -682,6 +687,22 @@ static uint32_t status_volumes(const struct engine *e, struct engine_status *st)
     return harmed;
 }
 
+static uint32_t status_suspects(struct engine_status *st) {
+    uint32_t suspects = 0;
+    for (uint32_t m = 0; m < st->disk_count; m++) {
+        const struct engine_disk_status *d = &st->disks[m];
+        if (d->slow.suspect && suspects++ == 0) {
+            advise(st, "%sDisk %u (%s) is slow: %s%s", st->advice[0] != '\0' ? ". " : "", m,
+                   d->path, d->slow.why,
+                   d->slow.held
+                       ? ". It stays in use, because data would be lost without it: replace "
+                         "it, or give its volumes redundancy"
+                       : "");
+        }
+    }
+    return suspects;
+}
+
 /* What is being done about disks that are missing. Without figures: each new text is an event. */
 static void advise_rebuild(struct engine_status *st) {
     const struct engine_rebuild_status *r = &st->rebuild;
@@ -717,6 +738,7 @@ static void status_health(const struct engine *e, struct engine_status *st) {
         advise(st, "part of the data has less redundancy than it should have; it is written again "
                    "as soon as there is room");
     }
+    uint32_t suspects = failed ? 0 : status_suspects(st);
     bool full = e->postponed && !failed;
     if (full) {
         advise(st, "there is no room for a checkpoint: no writes are taken until something is "
@@ -724,9 +746,9 @@ static void status_health(const struct engine *e, struct engine_status *st) {
     }
     uint32_t harmed = status_volumes(e, st);
     (void)snprintf(st->health, sizeof(st->health), "%s",
-                   failed                                         ? "failed"
-                   : missing > 0 || exposed || harmed > 0 || full ? "degraded"
-                                                                  : "ok");
+                   failed                                                         ? "failed"
+                   : missing > 0 || suspects > 0 || exposed || harmed > 0 || full ? "degraded"
+                                                                                  : "ok");
 }
 
 /* Logical space as the volumes' profiles see it: in blocks of the strongest profile in use. */
@@ -815,6 +837,14 @@ void engine_counters(const struct engine *e, struct engine_counters *ret_counter
         .profiles_changed = e->profiles_changed,
         .volumes_healed = e->volumes_healed,
         .swept_blocks = e->swept_blocks,
+        .hedged = e->row_counters.hedged,
+        .hedges_won = e->row_counters.hedges_won,
+        .detoured = e->row_counters.detoured,
+        .slow_log_copies = log->slow_copies,
+        .late_rows = e->table.late_rows,
+        .disks_suspected = e->disks_suspected,
+        .suspects_cleared = e->suspects_cleared,
+        .disks_expelled_slow = e->disks_expelled_slow,
         .columns_rebuilt = e->rebuild.columns - e->rebuild.evacuated,
         .columns_evacuated = e->rebuild.evacuated,
         .segments_restriped = e->rebuild.restriped,

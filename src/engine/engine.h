@@ -144,6 +144,8 @@ enum { CONFIG_KIND_MAX = 31, CONFIG_ID_MAX = 127, CONFIG_BLOB_MAX = 16 << 10 };
 
 /* What VOLUME_KEEP stores; the id is the volume's in decimal. */
 #define VOLUME_RECORD_KIND "front-end"
+/* What the scrub remembers. */
+#define SCRUB_RECORD_KIND "scrub"
 
 HF_MUST_CHECK int engine_config_set(struct engine *engine, const char *kind, const char *id,
                                     const void *blob, uint32_t bytes, struct errmsg *reterr);
@@ -158,6 +160,18 @@ void engine_config_each(struct engine *engine, const char *kind,
 
 /* ---- status (no fiber needed, never waits for disks) ---- */
 
+/* How a disk compares with its peers; and what was seen when it was suspected last. */
+struct engine_disk_slow {
+    bool suspect, held; /* held: redundancy does not let it go */
+    bool expelled;      /* for being slow */
+    uint64_t suspect_ns;
+    char why[200]; /* of the last suspicion; empty: there was none */
+    uint64_t at_wall_ns;
+    uint32_t own[LATENCY_BUCKETS], peers[LATENCY_BUCKETS]; /* reads, by latency_bucket_ns() */
+    uint64_t read_median_ns, read_tail_ns;   /* up to 16 KiB, in the last seconds; 0: too few */
+    uint64_t write_median_ns, write_tail_ns; /* durable ones */
+};
+
 struct engine_disk_status {
     uint32_t member;
     struct uuid uuid;
@@ -167,7 +181,8 @@ struct engine_disk_status {
     bool present;
     uint64_t size_bytes, used_bytes; /* used: in chunks that belong to segments */
     struct disk_counters counters;
-    char why[128]; /* expelled: the reason */
+    char why[256]; /* expelled: the reason */
+    struct engine_disk_slow slow;
 };
 
 struct engine_rebuild_status {
@@ -204,6 +219,39 @@ struct engine_status {
 
 void engine_status(struct engine *engine, struct engine_status *ret_status);
 
+/* ---- scrub: reads and verifies all that lives in the pool, and puts right what is wrong ---- */
+
+enum { SCRUB_RANGES_MAX = 200 };
+
+struct engine_range {
+    uint64_t volume; /* id; 0: of no volume's data (parity, metadata) */
+    uint64_t block, count;
+    uint32_t member; /* where it was put right; 0 for what is lost */
+    uint32_t reserved;
+};
+
+struct engine_scrub_status { /* of the one that runs, or of the last one */
+    bool running, complete;  /* complete: it was not stopped */
+    uint32_t days;           /* from the end of one to the next; 0: only on request */
+    uint64_t started_wall_ns, ended_wall_ns; /* ended: the last one that was complete */
+    uint64_t remaining_ns;                   /* an estimate; 0: none yet */
+    uint64_t rows_done, rows_total, bytes_read;
+    uint64_t wrong, repaired; /* blocks that a disk held wrongly */
+    uint64_t lost_blocks, headers_lost, meta_lost;
+    uint64_t skipped_columns; /* on disks that are missing */
+    uint64_t repaired_on[POOL_DISKS_MAX];
+    uint32_t touched_count, lost_count;
+    struct engine_range touched[SCRUB_RANGES_MAX], lost[SCRUB_RANGES_MAX];
+};
+
+/* Begins one, or stops the one that runs. ERR_BUSY, ERR_NOT_FOUND. Neither waits. */
+HF_MUST_CHECK int engine_scrub(struct engine *engine, bool stop, struct errmsg *reterr);
+/* A setting of the pool. Fiber. */
+HF_MUST_CHECK int engine_scrub_schedule(struct engine *engine, uint32_t days,
+                                        struct errmsg *reterr);
+/* No fiber needed. */
+void engine_scrub_status(const struct engine *engine, struct engine_scrub_status *ret_status);
+
 /* ---- for the simulator and tests (no fiber needed) ---- */
 
 /* What the engine is doing: "import: replay", "checkpoint: merge", "serving", … A constant. */
@@ -223,6 +271,9 @@ struct engine_counters {
     uint64_t tree_nodes, tree_items;   /* of all volume trees, as last committed */
     uint32_t volumes_damaged, volumes_broken;
     uint64_t volumes_healed, swept_blocks;
+    uint64_t hedged, hedges_won, detoured; /* see struct row_counters */
+    uint64_t slow_log_copies, late_rows;
+    uint64_t disks_suspected, suspects_cleared, disks_expelled_slow;
     uint64_t columns_rebuilt, columns_evacuated, segments_restriped, rebuilds_finished;
     uint64_t disks_added, disks_removed, disks_returned, spares_used;
     uint64_t relocated_blocks; /* by reordering, and by changes of profile */

@@ -364,6 +364,8 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     e->fresh_nodes = cache_new(UINT64_MAX);
     meta_store_init(e);
     builders_init(e);
+    e->slow = slow_new(e);
+    e->scrub = scrub_new(e);
     pool->owner = e;
     pool->expelled = member_expelled;
     return e;
@@ -375,6 +377,8 @@ void engine_free(struct engine *e) {
     }
     env_timer_cancel(e->env, &e->tick);
     builders_drop(e);
+    slow_free(e->slow);
+    scrub_free(e->scrub);
     rebuild_done(e);
     catalog_clear(e);
     log_free(e->log);
@@ -466,26 +470,29 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
 /* A disk that has owed an answer for HUNG_NS is not waited for any longer: what was given up on it
  * keeps memory, and chunks from returning. */
 static void expel_hung(struct engine *e) {
-    uint64_t now = env_now_ns(e->env);
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
-        if (!pool_member_in_sync(e->pool, m) || disk_counters(e->pool->disks[m])->late_bytes == 0) {
-            e->late_since_ns[m] = 0;
-        } else if (e->late_since_ns[m] == 0) {
-            e->late_since_ns[m] = now;
-        } else if (now - e->late_since_ns[m] >= HUNG_NS) {
+        if (pool_member_in_sync(e->pool, m) && e->pool->disks[m] != NULL &&
+            disk_oldest_ns(e->pool->disks[m]) >= HUNG_NS) {
             pool_expel(e->pool, m, "it has owed an answer for 25 seconds");
         }
     }
 }
 
-/* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it. */
+/* A file that was unlinked or truncated, or a device that went, is noticed while nobody uses it;
+ * and so is a disk that is slower than its peers. */
 static void probe_loop(void *arg) {
     struct engine *e = arg;
+    uint64_t probe_at = 0;
     while (e->state == ENGINE_RUNNING) {
-        pool_probe(e->pool);
-        expel_hung(e);
-        members_look_for_missing(e);
-        (void)fiber_queue_wait_until(&e->probe, env_now_ns(e->env) + PROBE_NS);
+        uint64_t now = env_now_ns(e->env);
+        if (now >= probe_at) {
+            pool_probe(e->pool);
+            expel_hung(e);
+            members_look_for_missing(e);
+            probe_at = now + PROBE_NS;
+        }
+        slow_tick(e->slow);
+        (void)fiber_queue_wait_until(&e->probe, now + SLOW_TICK_MS * (uint64_t)NS_PER_MS);
     }
     e->probe_fiber_gone = true;
     fiber_queue_wake_all(&e->idle);
@@ -531,6 +538,7 @@ static int import_run(struct engine *e, const struct engine_import_options *opti
     e->rebuild.fiber_gone = false;
     fiber_start(e->env, checkpoint_loop, e);
     fiber_start(e->env, probe_loop, e);
+    scrub_begin(e->scrub);
     fiber_start(e->env, rebuild_loop, e);
     e->relocate_fiber_gone = false;
     fiber_start(e->env, relocate_loop, e);

@@ -121,7 +121,7 @@ static int node_read(struct tree_store *store, const struct tree_ptr_phys *ptr,
     struct buf *buf = buf_new(store->node_bytes);
     int err = ERR_CORRUPT;
     if (range_is_within(place.index, blocks, (uint64_t)place.height * place.segment->shape.data)) {
-        err = row_read_unverified(&e->table, &place, blocks, buf, 0);
+        err = row_read_unverified(&e->table, &place, blocks, &buf, 0, &e->row_counters);
     }
     if (err == ERR_IO ||
         (err == OK && crc32c_seeded(ptr->address, buf->data, buf->bytes) != ptr->crc)) {

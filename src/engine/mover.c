@@ -202,7 +202,7 @@ static struct buf *row_read_whole(struct engine *e, struct map_run *const *runs,
         return NULL;
     }
     struct buf *row = buf_new((size_t)blocks * BLOCK_BYTES);
-    int err = row_read_unverified(&e->table, &place, blocks, row, 0);
+    int err = row_read_unverified(&e->table, &place, blocks, &row, 0, &e->row_counters);
     if (err == OK) {
         err = row_header_validate(row->data, row->bytes, first->segment->uid, first->offset,
                                   first->height, first->segment->shape.data);

@@ -18,6 +18,8 @@
  *     relocate.c    a volume's blocks in the order of the volume, or in another profile
  *     meta.c        metadata segments: map nodes, table pages, catalog, directory
  *     catalog.c     volumes and configuration records
+ *     scrub.c       reading everything before somebody needs it
+ *     slow.c        disks that are slower than their peers
  *     import.c      from disks to a running engine
  *     check.c       the same, reading only, doubting everything
  */
@@ -26,6 +28,8 @@
 
 #include "base/list.h"
 #include "engine/engine.h"
+#include "engine/scrub.h"
+#include "engine/slow.h"
 #include "log/log.h"
 #include "map/map.h"
 #include "segment/room.h"
@@ -300,7 +304,9 @@ struct engine {
     bool checkpoint_wanted, checkpoint_running, checkpoint_fiber_gone;
     struct fiber_queue probe; /* the fiber that looks after the disks sleeps here */
     bool probe_fiber_gone;
-    uint64_t late_since_ns[POOL_DISKS_MAX];        /* 0: nothing given up is outstanding on it */
+    struct slow *slow;
+    struct scrub *scrub;
+    uint64_t disks_suspected, suspects_cleared, disks_expelled_slow;
     uint64_t checkpoint_started, checkpoint_ended; /* counts */
     struct fiber_queue checkpoint_waiters;
     bool postponed; /* the last checkpoint was not begun, for want of room: see checkpoint_loop() */
@@ -372,7 +378,7 @@ struct engine {
     uint64_t volumes_healed, swept_blocks, profiles_changed;
     uint64_t bytes_rows, bytes_meta;
     uint64_t degraded_segments; /* opened with less than the disks in sync could give */
-    char expelled_why[POOL_DISKS_MAX][96];
+    char expelled_why[POOL_DISKS_MAX][256];
 };
 
 /* engine.c */

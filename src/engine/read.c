@@ -162,6 +162,18 @@ struct read_piece {
     uint32_t first, count;
 };
 
+/* What could not be had may be there all the same. */
+static bool somebody_is_late(const struct engine *e) {
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        const struct disk *disk = e->pool->disks[m];
+        if (pool_member_in_sync(e->pool, m) && disk != NULL &&
+            (disk_is_avoided(disk) || disk_counters(disk)->late_bytes > 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void piece_read(struct read_batch *r, uint32_t first, uint32_t count) {
     struct engine *e = r->e;
     struct buf *buf = buf_new((size_t)count * BLOCK_BYTES);
@@ -174,6 +186,9 @@ static void piece_read(struct read_batch *r, uint32_t first, uint32_t count) {
     int err = row_read_copy(&e->table, &r->b[first].place, count, checks, &buf, 0, to,
                             &e->row_counters, &bad);
     if (err != OK) {
+        if (error_is_loss(err) && !somebody_is_late(e)) {
+            scrub_note_lost(e->scrub, r->v->phys.id, r->block + first + bad);
+        }
         if (r->error == OK || first + bad < r->bad) {
             r->error = err;
             r->bad = first + bad;

@@ -365,7 +365,7 @@ static bool piece_read(struct engine *e, const struct piece *p, struct buf *data
         index[i] = place.index - first.index;
     }
     struct buf *all = buf_new((size_t)span * BLOCK_BYTES);
-    bool good = row_read_unverified(&e->table, &first, span, all, 0) == OK;
+    bool good = row_read_unverified(&e->table, &first, span, &all, 0, &e->row_counters) == OK;
     for (uint32_t i = 0; i < p->count && good; i++) {
         const struct tree_extent *x = &p->item[i]->old;
         good = crc32c_seeded_copy(x->vba, data->data + (size_t)i * BLOCK_BYTES,

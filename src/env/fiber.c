@@ -407,7 +407,10 @@ void fiber_group_done(struct fiber_group *g, int error) {
     if (--g->pending == 0 && g->waiter != NULL) {
         struct fiber *waiter = g->waiter;
         g->waiter = NULL;
-        wait_end(waiter);
+        if (waiter->state == FIBER_WAITING) { /* else the other of two groups, or time, was first */
+            env_timer_cancel(waiter->env, &waiter->timer);
+            wait_end(waiter);
+        }
     }
 }
 
@@ -419,6 +422,30 @@ int fiber_group_wait(struct fiber_group *g) {
         suspend(current, FIBER_WAITING);
     }
     return g->error;
+}
+
+int fiber_group_wait_any(struct fiber_group *a, struct fiber_group *b, uint64_t at_ns) {
+    struct fiber *fiber = current;
+    ASSERT(fiber != NULL && a->waiter == NULL && (b == NULL || b->waiter == NULL));
+    if (a->pending == 0 || (b != NULL && b->pending == 0)) {
+        return OK;
+    }
+    fiber->timed_out = false;
+    if (at_ns != UINT64_MAX) {
+        fiber->timer.fire = timer_fired;
+        env_timer_arm(fiber->env, &fiber->timer, at_ns);
+    }
+    a->waiter = fiber;
+    if (b != NULL) {
+        b->waiter = fiber;
+    }
+    suspend(fiber, FIBER_WAITING);
+    a->waiter = NULL;
+    if (b != NULL) {
+        b->waiter = NULL;
+    }
+    env_timer_cancel(fiber->env, &fiber->timer);
+    return fiber->timed_out ? ERR_TIMEOUT : OK;
 }
 
 /* ---- locks ---- */

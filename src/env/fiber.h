@@ -63,6 +63,10 @@ struct fiber_group {
 void fiber_group_add(struct fiber_group *g);
 void fiber_group_done(struct fiber_group *g, int error);
 HF_MUST_CHECK int fiber_group_wait(struct fiber_group *g); /* parks until none is pending */
+/* Parks until one of the two has nothing pending (`b` may be NULL), or until `at_ns` (UINT64_MAX:
+ * for as long as it takes): ERR_TIMEOUT. */
+HF_MUST_CHECK int fiber_group_wait_any(struct fiber_group *a, struct fiber_group *b,
+                                       uint64_t at_ns);
 
 /* A mutex between fibers of one loop, first come first served. */
 struct fiber_lock {

@@ -10,6 +10,8 @@
 #include "base/sabotage.h"
 
 enum { LOG_VERSION = 1, GATHER_BYTES = 16 << 10, SETTLE_ATTEMPTS = 60 };
+/* One in so many copies may be a second one because the first is slow. */
+enum { EXTRA_PRICE = 16, EXTRA_CREDIT_MOST = 32 * EXTRA_PRICE };
 #define SETTLE_PAUSE_NS (250 * (uint64_t)NS_PER_MS)
 
 struct ring_slot { /* a row on a ring, oldest first */
@@ -17,6 +19,7 @@ struct ring_slot { /* a row on a ring, oldest first */
     uint64_t lsn;
     uint32_t start;
     uint32_t blocks; /* with what was skipped at the ring's end before it */
+    bool busy;       /* being written: its place is not used again before that has ended */
 };
 
 struct ring {
@@ -32,7 +35,10 @@ struct log_row;
 struct row_copy {
     struct disk_io io;
     struct log_row *row;
+    struct ring_slot *slot;
     uint32_t member;
+    uint64_t slow_at_ns; /* UINT64_MAX: it is known to be, or nobody knows */
+    bool pending;
 };
 
 struct log_row {
@@ -62,9 +68,12 @@ struct log {
     uint64_t open_since_ns; /* when the first of the open entries came */
     bool rotating;          /* a disk seeks for each row */
     struct env_timer hurry; /* patience has ended */
-    struct list rows;       /* under way */
+    struct env_timer slow;  /* a copy may be slow by now */
+    uint32_t extra_credit;
+    struct list rows; /* under way */
     uint32_t row_count;
     uint64_t next_lsn, committed_lsn;
+    uint64_t trimmed_lsn; /* rows below it are not needed */
     uint64_t turn;
     uint32_t live_rows; /* whose memory is still needed, in rows or not */
     bool close_queued, settling, space_short;
@@ -108,6 +117,8 @@ static void hurry_fired(struct env_timer *timer) {
     close_soon(CONTAINER_OF(timer, struct log, hurry));
 }
 
+static void slow_fired(struct env_timer *timer);
+
 static void close_soon(struct log *log) {
     if (!log->close_queued) {
         log->close_queued = true;
@@ -125,6 +136,7 @@ struct log *log_new(const struct log_options *options) {
     log->committed_lsn = log->next_lsn - 1;
     log->close_task.run = close_task_run;
     log->hurry.fire = hurry_fired;
+    log->slow.fire = slow_fired;
     for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
         struct disk *disk = log->pool->disks[m];
         log->rotating |= disk != NULL && disk_info(disk)->rotational;
@@ -142,12 +154,23 @@ static void ring_pop(struct ring *ring) {
     mem_free(slot);
 }
 
+static void ring_trim(const struct log *log, struct ring *ring) {
+    while (!list_is_empty(&ring->slots)) {
+        const struct ring_slot *oldest = CONTAINER_OF(ring->slots.next, struct ring_slot, link);
+        if (oldest->lsn >= log->trimmed_lsn || oldest->busy) {
+            break;
+        }
+        ring_pop(ring);
+    }
+}
+
 void log_quiesce(struct log *log) {
     while (log != NULL && (log->close_queued || log->settling || log->live_rows > 0)) {
         fiber_sleep_until(env_now_ns(log->pool->env) + NS_PER_MS);
     }
     if (log != NULL) { /* it may still be armed for a row that has closed since */
         env_timer_cancel(log->pool->env, &log->hurry);
+        env_timer_cancel(log->pool->env, &log->slow);
     }
 }
 
@@ -177,7 +200,11 @@ static uint32_t ring_room(const struct log *log, uint32_t member, uint32_t block
 }
 
 static bool ring_is_suspended(const struct log *log, uint32_t member) {
-    return disk_counters(log->pool->disks[member])->late_bytes > 0;
+    return disk_counters(log->pool->disks[member])->late_durable > 0;
+}
+
+static bool ring_is_avoided(const struct log *log, uint32_t member) {
+    return disk_is_avoided(log->pool->disks[member]);
 }
 
 static uint32_t unsuspended_count(const struct log *log) {
@@ -188,7 +215,18 @@ static uint32_t unsuspended_count(const struct log *log) {
     return count;
 }
 
-/* The least busy ring that is not in `tried`; POOL_DISKS_MAX: none. */
+static bool ring_is_better(const struct log *log, uint32_t m, uint32_t than) {
+    const struct ring *r = &log->rings[m], *b = &log->rings[than];
+    bool avoided = ring_is_avoided(log, m), other = ring_is_avoided(log, than);
+    if (avoided != other) {
+        return other;
+    }
+    return r->rows_in_flight != b->rows_in_flight ? r->rows_in_flight < b->rows_in_flight
+                                                  : r->turn < b->turn;
+}
+
+/* The least busy ring that is not in `tried`, of those that need not be avoided if there is one;
+ * POOL_DISKS_MAX: none. */
 static uint32_t ring_choose(const struct log *log, uint64_t tried, uint32_t blocks) {
     uint32_t best = POOL_DISKS_MAX;
     for (uint32_t m = 0; m < log->pool->super.member_count; m++) {
@@ -196,9 +234,7 @@ static uint32_t ring_choose(const struct log *log, uint64_t tried, uint32_t bloc
             ring_is_suspended(log, m) || ring_room(log, m, blocks) == 0) {
             continue;
         }
-        const struct ring *r = &log->rings[m], *b = &log->rings[best % POOL_DISKS_MAX];
-        if (best == POOL_DISKS_MAX || r->rows_in_flight < b->rows_in_flight ||
-            (r->rows_in_flight == b->rows_in_flight && r->turn < b->turn)) {
+        if (best == POOL_DISKS_MAX || ring_is_better(log, m, best)) {
             best = m;
         }
     }
@@ -206,6 +242,19 @@ static uint32_t ring_choose(const struct log *log, uint64_t tried, uint32_t bloc
 }
 
 static void copy_done(struct disk_io *io);
+
+static void copy_watch(struct row_copy *copy) {
+    struct log *log = copy->row->log;
+    uint64_t now = env_now_ns(log->pool->env);
+    uint64_t ns =
+        disk_hedge_ns(log->pool->disks[copy->member], ENV_IO_WRITE, true, copy->io.length_bytes);
+    copy->pending = true;
+    copy->slow_at_ns = ns >= LOG_LATE_NS ? UINT64_MAX : now + ns;
+    if (copy->slow_at_ns != UINT64_MAX &&
+        (log->slow.heap_index == 0 || log->slow.at_ns > copy->slow_at_ns)) {
+        env_timer_arm(log->pool->env, &log->slow, copy->slow_at_ns);
+    }
+}
 
 static void row_send(struct log_row *row, uint32_t member) {
     struct log *log = row->log;
@@ -239,9 +288,62 @@ static void row_send(struct log_row *row, uint32_t member) {
                                  .deadline_ns = env_now_ns(log->pool->env) + LOG_LATE_NS,
                                  .done = copy_done},
                           .row = row,
+                          .slot = slot,
                           .member = member};
+    slot->busy = true;
     log->counters.bytes += copy->io.length_bytes;
+    log->extra_credit = MIN(log->extra_credit + 1, (uint32_t)EXTRA_CREDIT_MOST);
+    copy_watch(copy);
     disk_submit(log->pool->disks[member], &copy->io);
+}
+
+/* ---- copies that are slow ---- */
+
+/* Gives each row that has a slow copy another one beside it, if some ring can take it that is none
+ * of the slow ones. */
+static void slow_pursue(struct log_row *row, uint64_t now) {
+    struct log *log = row->log;
+    for (uint32_t i = 0; i < row->copy_count; i++) {
+        struct row_copy *copy = &row->copies[i];
+        if (!copy->pending || copy->slow_at_ns > now) {
+            continue;
+        }
+        uint32_t other = ring_choose(log, row->tried, row->blocks);
+        bool avoided = ring_is_avoided(log, copy->member);
+        if (other == POOL_DISKS_MAX || ring_is_avoided(log, other) || row->durable ||
+            (!avoided && log->extra_credit < EXTRA_PRICE)) {
+            copy->slow_at_ns = UINT64_MAX;
+            continue;
+        }
+        log->extra_credit -= avoided ? 0 : EXTRA_PRICE;
+        log->counters.slow_copies++;
+        copy->slow_at_ns = UINT64_MAX;
+        row_send(row, other);
+    }
+}
+
+static void slow_arm(struct log *log) {
+    uint64_t next = UINT64_MAX;
+    LIST_FOR_EACH(link, &log->rows) {
+        const struct log_row *row = CONTAINER_OF(link, struct log_row, link);
+        for (uint32_t i = 0; i < row->copy_count; i++) {
+            if (row->copies[i].pending) {
+                next = MIN(next, row->copies[i].slow_at_ns);
+            }
+        }
+    }
+    if (next != UINT64_MAX) {
+        env_timer_arm(log->pool->env, &log->slow, next);
+    }
+}
+
+static void slow_fired(struct env_timer *timer) {
+    struct log *log = CONTAINER_OF(timer, struct log, slow);
+    uint64_t now = env_now_ns(log->pool->env);
+    LIST_FOR_EACH(link, &log->rows) {
+        slow_pursue(CONTAINER_OF(link, struct log_row, link), now);
+    }
+    slow_arm(log);
 }
 
 /* ---- closing rows ---- */
@@ -515,6 +617,9 @@ static void copy_done(struct disk_io *io) {
     struct log *log = row->log;
     log->rings[copy->member].rows_in_flight--;
     row->copies_pending--;
+    copy->pending = false;
+    copy->slot->busy = false; /* if it was given up, the ring is suspended */
+    ring_trim(log, &log->rings[copy->member]);
     if (io->result == OK && pool_member_in_sync(log->pool, copy->member)) {
         row->done |= 1ull << copy->member;
     } else {
@@ -678,12 +783,9 @@ uint64_t log_committed_lsn(const struct log *log) {
 }
 
 void log_trim(struct log *log, uint64_t lsn) {
+    log->trimmed_lsn = lsn;
     for (uint32_t m = 0; m < POOL_DISKS_MAX; m++) {
-        struct ring *ring = &log->rings[m];
-        while (!list_is_empty(&ring->slots) &&
-               CONTAINER_OF(ring->slots.next, struct ring_slot, link)->lsn < lsn) {
-            ring_pop(ring);
-        }
+        ring_trim(log, &log->rings[m]);
     }
     LIST_FOR_EACH_SAFE(link, &log->rows) { /* those that wait for room on another ring */
         struct log_row *row = CONTAINER_OF(link, struct log_row, link);

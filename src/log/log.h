@@ -8,10 +8,12 @@
  * gather while rows are under way; at most LOG_ROWS_IN_FLIGHT are. The entry's effect on memory is
  * applied at the commit, in LSN order, before anybody is told.
  *
- * A copy that fails goes to another disk and its disk is expelled. A copy that is late
- * (LOG_LATE_NS) goes to another disk as well; only if there is none, the late disk is expelled. A
- * ring with a late write outstanding takes no more rows until that write has come back: it could
- * land on a newer row.
+ * A copy that fails goes to another disk and its disk is expelled. A copy that is slow (by what its
+ * disk's peers take, disk.h) goes to another disk as well, while it is still waited for: the first
+ * ones that come count. Disks that are to be avoided get rows only if there are no others. A copy
+ * that is late (LOG_LATE_NS) is given up and goes to another disk; only if there is none, the late
+ * disk is expelled. A ring with a late write outstanding takes no more rows until that write has
+ * come back: it could land on a newer row.
  *
  * A row is torn or whole by its checksum, which is seeded with a secret of the superblock, so that
  * data written by a guest can never pass for a row. Replay reads every ring, takes the valid rows
@@ -117,6 +119,7 @@ bool log_member_is_idle(const struct log *log, uint32_t member);
 
 struct log_counters {
     uint64_t rows, bytes, entries, wraps, late_copies, failed_copies, waits_for_space;
+    uint64_t slow_copies; /* that another ring was given a copy beside */
 };
 const struct log_counters *log_counters(const struct log *log);
 /* A member was expelled (it may have been the last one that a row waited for), or the pool's

@@ -10,7 +10,10 @@
 #include "base/sabotage.h"
 #include "codec/parity.h"
 
-enum { ROW_VERSION = 1 };
+enum { ROW_VERSION = 1, LATE_MOVES_MAX = 2 };
+
+#define ROW_LATE_NS NS_PER_S
+#define ROW_SHUN_NS (10 * NS_PER_S)
 
 static uint32_t header_bytes(uint32_t blocks, uint32_t runs) {
     return (uint32_t)round_up(sizeof(struct row_phys) +
@@ -168,16 +171,13 @@ static void column_written(struct disk_io *io) {
     fiber_group_done(w->group, OK); /* each column's result is looked at one by one */
 }
 
-int row_write(struct row *row, bool durable) {
+static void columns_submit(struct row *row, bool durable, struct column_write *writes,
+                           struct fiber_group *group) {
     struct segment *s = row->segment;
-    struct column_write writes[SEGMENT_COLUMNS_MAX];
-    struct fiber_group group = FIBER_GROUP_INIT;
-    uint32_t columns = shape_columns(s->shape);
     uint32_t per_copy = (uint32_t)s->shape.data + s->shape.parity;
-    int error = OK;
-    for (uint32_t c = 0; c < columns; c++) {
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         struct disk *disk = segment_column_disk(row->table, s, c);
-        writes[c].io.result = ERR_DISK_GONE;
+        writes[c].io = (struct disk_io){.result = ERR_DISK_GONE};
         if (disk == NULL) {
             continue;
         }
@@ -190,17 +190,92 @@ int row_write(struct row *row, bool durable) {
                    .buf = row->buf,
                    .buf_offset = (c % per_copy) * column_bytes(row),
                    .done = column_written},
-            .group = &group};
+            .group = group};
         if (!durable) {
             s->unflushed |= 1u << c;
         }
-        fiber_group_add(&group);
+        fiber_group_add(group);
         disk_submit(disk, &writes[c].io);
     }
-    error = fiber_group_wait(&group);
+}
+
+/* The columns of a row are the same write on different disks, at the same time: the fairest
+ * comparison there is. Late are those that are still out when all others came back in a quarter of
+ * the time; or, where there are no others, when it takes several times what it takes their peers.
+ * Two at most: more is not the fault of one disk. */
+static uint32_t late_columns(const struct row *row, const struct column_write *writes, bool durable,
+                             uint64_t waited_ns) {
+    uint32_t late = 0, columns = shape_columns(row->segment->shape);
     for (uint32_t c = 0; c < columns; c++) {
+        if (writes[c].io.private_op != NULL) {
+            late |= 1u << c;
+        } else if (writes[c].io.result != OK || writes[c].io.latency_ns > waited_ns / 4) {
+            return 0;
+        }
+    }
+    if (columns == 1) {
+        struct disk *disk = segment_column_disk(row->table, row->segment, 0);
+        uint64_t allowed = disk == NULL
+                               ? UINT64_MAX
+                               : disk_hedge_ns(disk, ENV_IO_WRITE, durable, column_bytes(row));
+        return allowed < waited_ns / 8 ? late : 0;
+    }
+    return __builtin_popcount(late) <= 2 && (uint32_t)__builtin_popcount(late) < columns ? late : 0;
+}
+
+static void columns_shun(const struct row *row, uint32_t columns, uint64_t until_ns) {
+    for (uint32_t c = 0; c < shape_columns(row->segment->shape); c++) {
+        struct disk *disk = segment_column_disk(row->table, row->segment, c);
+        if (((columns >> c) & 1) != 0 && disk != NULL) {
+            disk_shun(disk, until_ns);
+        }
+    }
+}
+
+/* Waits for all columns, or until some are late and there is another place for the row: those are
+ * left, and their disks shunned for a while. Returns their mask. */
+static uint32_t columns_wait(struct row *row, bool durable, struct column_write *writes,
+                             struct fiber_group *group) {
+    uint64_t start = env_now_ns(fiber_env());
+    for (uint64_t waited = ROW_LATE_NS;; waited += ROW_LATE_NS / 4) {
+        if (fiber_group_wait_any(group, NULL, start + waited) == OK) {
+            return 0;
+        }
+        uint32_t late =
+            row->late_moves < LATE_MOVES_MAX ? late_columns(row, writes, durable, waited) : 0;
+        columns_shun(row, late, start + waited + ROW_SHUN_NS);
+        if (late != 0 && !segment_has_better(row->table, row->segment)) {
+            columns_shun(row, late, 0);
+            late = 0;
+        }
+        for (uint32_t c = 0; c < shape_columns(row->segment->shape); c++) {
+            if (((late >> c) & 1) != 0) {
+                disk_leave(&writes[c].io);
+            }
+        }
+        if (late != 0) {
+            row->late_moves++;
+            return late;
+        }
+    }
+}
+
+int row_write(struct row *row, bool durable) {
+    struct segment *s = row->segment;
+    struct column_write writes[SEGMENT_COLUMNS_MAX];
+    struct fiber_group group = FIBER_GROUP_INIT;
+    int error = OK;
+    columns_submit(row, durable, writes, &group);
+    uint32_t late = columns_wait(row, durable, writes, &group);
+    if (late != 0) { /* nothing refers to it: it is written elsewhere, and so is what follows */
+        row->table->late_rows++;
+        segment_seal(row->table, s);
+        error = ERR_IO;
+    }
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         bool in_sync = pool_member_in_sync(row->table->pool, s->column[c].disk);
-        if (writes[c].io.result != OK || !in_sync) { /* or expelled meanwhile */
+        bool good = writes[c].io.result == OK || ((late >> c) & 1) != 0;
+        if (!good || !in_sync) { /* or expelled meanwhile */
             error = ERR_IO;
             if (in_sync) {
                 pool_expel(row->table->pool, s->column[c].disk,

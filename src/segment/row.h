@@ -63,6 +63,7 @@ struct row {
     uint32_t *crc; /* of each data block; by the caller, before row_finish() */
     uint64_t *vba; /* of each data block */
     uint64_t generation;
+    uint32_t late_moves; /* how often a column was late: it is not moved for that for ever */
 };
 
 /* Most data blocks of a new row in what is left of `s`, when the header must describe one run, or
@@ -85,8 +86,9 @@ HF_MUST_CHECK int row_new(struct segment_table *table, struct segment *s, uint32
 void *row_block(const struct row *row, uint32_t i);
 /* Header, padding, parity. */
 void row_finish(struct row *row);
-/* Writes all columns; OK when every one has it (durable: on stable media). A disk that fails or is
- * late is expelled; then the row is nowhere, and the caller writes it elsewhere with row_move().
+/* Writes all columns; OK when every one has it (durable: on stable media). A disk that fails, or
+ * passes its deadline, is expelled; one that is late by what the others take is shunned, and the
+ * segment sealed. Then the row is nowhere, and the caller writes it elsewhere with row_move().
  * ERR_IO. Fiber. */
 HF_MUST_CHECK int row_write(struct row *row, bool durable);
 /* Gives the content a new place in segment `s`. ERR_NO_SPACE: does not fit. */
@@ -118,6 +120,9 @@ struct row_place {
 struct row_counters {
     uint64_t reconstructed_one, reconstructed_two; /* blocks, by number of columns that were lost */
     uint64_t checksum_errors, repairs, lost;
+    uint64_t hedged, hedges_won; /* reads that were late, and tried elsewhere; with success */
+    uint64_t detoured;           /* reads that never asked a disk that is to be avoided */
+    uint32_t hedge_credit;       /* what may still be hedged: see HEDGE_PRICE */
 };
 
 /* What a block must be. */
@@ -142,11 +147,11 @@ HF_MUST_CHECK int row_read_copy(struct segment_table *table, const struct row_pl
                                 uint32_t *ret_bad);
 
 /* The same without looking at what comes, of up to ROW_TOTAL_MAX blocks: for readers who have
- * checksums of their own. ERR_IO: a
- * block could not be read from its own column; nothing is looked for elsewhere, and the buffer is
- * not to be used again. Fiber. */
+ * checksums of their own. ERR_IO: a block could not be had from its own column or around it in one
+ * step. Fiber. */
 HF_MUST_CHECK int row_read_unverified(struct segment_table *table, const struct row_place *place,
-                                      uint32_t count, struct buf *buf, size_t buf_offset);
+                                      uint32_t count, struct buf **buf, size_t buf_offset,
+                                      struct row_counters *counters);
 
 /* Reads and validates the header of the row at (s, offset, height): the caller frees *ret_header
  * (buf). Falls back on redundancy like row_read. Fiber. */

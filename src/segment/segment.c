@@ -314,11 +314,16 @@ uint32_t segment_losses_least(const struct segment_table *table, enum profile pr
     return losses > missing ? MIN(losses - missing, MAX(1u, storing) - 1) : 0;
 }
 
-struct shape segment_shape(const struct segment_table *table, enum profile profile,
-                           uint32_t keep_free, uint32_t losses) {
+static bool member_is_avoided(const struct segment_table *table, uint32_t m) {
+    return table->pool->disks[m] != NULL && disk_is_avoided(table->pool->disks[m]);
+}
+
+/* With or without the disks that are to be avoided. */
+static struct shape shape_with(const struct segment_table *table, enum profile profile,
+                               uint32_t keep_free, uint32_t losses, bool avoid) {
     uint32_t with_room = 0;
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        with_room += disk_has_room(table, m, keep_free);
+        with_room += disk_has_room(table, m, keep_free) && !(avoid && member_is_avoided(table, m));
     }
     if (with_room == 0) {
         return (struct shape){0};
@@ -327,6 +332,46 @@ struct shape segment_shape(const struct segment_table *table, enum profile profi
     return shape_losses(shape) < MIN(losses, pool_storing_count(table->pool) - 1)
                ? (struct shape){0}
                : shape;
+}
+
+/* Some disk is to be avoided, and all others have a good part of their chunks free. */
+static bool may_avoid(const struct segment_table *table, uint32_t keep_free) {
+    bool any = false;
+    for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
+        if (!pool_member_in_sync(table->pool, m)) {
+            continue;
+        }
+        if (member_is_avoided(table, m)) {
+            any = true;
+        } else if (table->chunk_free[m] < keep_free + table->chunk_count[m] / 4) {
+            return false;
+        }
+    }
+    return any;
+}
+
+struct shape segment_shape(const struct segment_table *table, enum profile profile,
+                           uint32_t keep_free, uint32_t losses) {
+    struct shape shape = {0};
+    if (may_avoid(table, keep_free)) {
+        shape = shape_with(table, profile, keep_free, losses, true);
+    }
+    return shape.data > 0 && shape_losses(shape) >= losses
+               ? shape
+               : shape_with(table, profile, keep_free, losses, false);
+}
+
+bool segment_has_better(const struct segment_table *table, const struct segment *s) {
+    uint32_t losses = shape_losses(s->shape);
+    bool on_avoided = false;
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        on_avoided |= member_is_avoided(table, s->column[c].disk);
+    }
+    struct shape other = {0};
+    if (on_avoided && may_avoid(table, 0)) {
+        other = shape_with(table, s->profile, 0, losses, true);
+    }
+    return other.data > 0 && shape_losses(other) >= losses;
 }
 
 /* slots_most and above: there are no more. */
@@ -343,6 +388,11 @@ static uint32_t slot_find(struct segment_table *table) {
     return slot;
 }
 
+static bool is_better(const struct segment_table *table, uint32_t m, uint32_t than) {
+    bool avoided = member_is_avoided(table, m), other = member_is_avoided(table, than);
+    return avoided != other ? other : table->chunk_free[m] > table->chunk_free[than];
+}
+
 int segment_open(struct segment_table *table, enum segment_kind kind, enum profile profile,
                  struct shape shape, uint32_t keep_free, struct segment **ret_segment) {
     uint32_t columns = shape_columns(shape);
@@ -352,7 +402,7 @@ int segment_open(struct segment_table *table, enum segment_kind kind, enum profi
         uint32_t best = POOL_DISKS_MAX;
         for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
             if (((taken >> m) & 1) == 0 && disk_has_room(table, m, keep_free) &&
-                (best == POOL_DISKS_MAX || table->chunk_free[m] > table->chunk_free[best])) {
+                (best == POOL_DISKS_MAX || is_better(table, m, best))) {
                 best = m;
             }
         }

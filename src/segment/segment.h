@@ -97,7 +97,8 @@ struct segment_table {
     uint32_t chunk_count[POOL_DISKS_MAX];
     uint32_t chunk_hint[POOL_DISKS_MAX]; /* none below is free */
     struct list freeing;
-    uint64_t changes;                          /* counts chunks taken and returned */
+    uint64_t changes;   /* counts chunks taken and returned */
+    uint64_t late_rows; /* that were written elsewhere, because a column was late */
     uint32_t density[SEGMENT_COLUMNS_MAX + 1]; /* row_density(), by data columns */
 };
 
@@ -113,7 +114,10 @@ HF_MUST_CHECK int segment_page_decode(struct segment_table *table, uint32_t page
                                       const void *bytes);
 void segment_mark_dirty(struct segment_table *table, const struct segment *s);
 
-/* Opens a segment on the disks with most room. ERR_NO_SPACE: fewer disks with a free chunk than the
+/* Disks that are to be avoided (disk.h) get no new segments, where there are others for as much
+ * protection, and those have plenty of room.
+ *
+ * Opens a segment on the disks with most room. ERR_NO_SPACE: fewer disks with a free chunk than the
  * profile's protection needs. keep_free: chunks that must stay free on each disk used. */
 HF_MUST_CHECK int segment_open(struct segment_table *table, enum segment_kind kind,
                                enum profile profile, struct shape shape, uint32_t keep_free,
@@ -133,6 +137,8 @@ HF_MUST_CHECK int segment_phys_validate(const struct segment_table *table,
 void segment_to_phys(const struct segment *s, struct segment_phys *ret_phys);
 
 void segment_seal(struct segment_table *table, struct segment *s);
+/* It lies on a disk that is to be avoided, and a new one would not. */
+bool segment_has_better(const struct segment_table *table, const struct segment *s);
 /* Takes it out of the table (state FREEING); the chunks stay taken until segment_release(). */
 void segment_start_freeing(struct segment_table *table, struct segment *s);
 /* As if it had not begun, in the same checkpoint: something lives there after all. */

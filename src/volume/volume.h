@@ -116,6 +116,7 @@ struct volume_info {
     enum profile profile_former; /* that one */
     uint32_t moved_pct;          /* how far either has come */
     uint32_t extents_per_gib;    /* of its data; 0: not known yet. 1024 is whole */
+    uint64_t lost_bytes; /* that no redundancy brings back, as far as reads and scrubs have seen */
 };
 
 #endif

@@ -427,6 +427,31 @@ void engine_config_each(struct engine *engine, const char *kind,
 
 /* ---- status, check ---- */
 
+static struct engine_scrub_status fake_scrub = {.days = 30};
+
+int engine_scrub(struct engine *engine, bool stop, struct errmsg *reterr) {
+    (void)engine;
+    if (fake_scrub.running != stop) {
+        return errmsg_set(reterr, stop ? ERR_NOT_FOUND : ERR_BUSY, "the scrub is what it is");
+    }
+    fake_scrub.running = !stop;
+    fake_scrub.rows_total = 4;
+    fake_scrub.rows_done = 1;
+    return OK;
+}
+
+int engine_scrub_schedule(struct engine *engine, uint32_t days, struct errmsg *reterr) {
+    (void)engine;
+    (void)reterr;
+    fake_scrub.days = days;
+    return OK;
+}
+
+void engine_scrub_status(const struct engine *engine, struct engine_scrub_status *ret_status) {
+    (void)engine;
+    *ret_status = fake_scrub;
+}
+
 /* ---- disks ---- */
 
 int engine_disk_add(struct engine *engine, const struct engine_disk_add_options *options,

@@ -33,6 +33,7 @@ int env_sim_disk_add(struct env *env, const struct sim_disk_options *options,
     disk->sim = sim;
     disk->index = sim->disk_count;
     disk->model = model;
+    disk->slow_factor = 1;
     uint32_t scale = MAX(1u, options->scale);
     uint64_t bytes = options->size_bytes != 0 ? options->size_bytes : model->capacity_bytes / scale;
     disk->size_bytes = round_down(bytes, SIM_BLOCK_BYTES);
@@ -70,6 +71,10 @@ const char *sim_disk_path(const struct sim_disk *disk) {
 
 uint64_t sim_disk_size_bytes(const struct sim_disk *disk) {
     return disk->size_bytes;
+}
+
+bool sim_disk_rotates(const struct sim_disk *disk) {
+    return disk->model->rotational;
 }
 
 uint32_t sim_disk_outstanding(const struct sim_disk *disk) {
@@ -383,7 +388,9 @@ static void io_fires(struct sim_event *event) {
 
 void io_ends_at(struct sim_io *sio, uint64_t at_ns) {
     sio->event.fire = io_fires;
-    sim_schedule(sio->disk->sim, &sio->event, at_ns + sio->late_ns);
+    bool slow = sio->result != ERR_DISK_GONE;
+    sim_schedule(sio->disk->sim, &sio->event,
+                 at_ns + sio->late_ns + (slow ? sio->disk->slow_delay_ns : 0));
 }
 
 void sim_disk_unpark(struct sim_disk *disk) {

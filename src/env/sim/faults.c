@@ -22,6 +22,7 @@ static const char *const fault_names[SIM_FAULTS] = {
     [SIM_FAULT_TORN] = "torn_write",
     [SIM_FAULT_DROPPED] = "dropped_write",
     [SIM_FAULT_CUT] = "power_cut",
+    [SIM_FAULT_SLOW] = "slow",
 };
 
 const char *sim_fault_name(enum sim_fault fault) {
@@ -159,6 +160,17 @@ void sim_disk_stall(struct sim_disk *disk, uint64_t until_ns) {
 
 bool sim_disk_is_stalled(const struct sim_disk *disk) {
     return disk->sim->now_ns < disk->stalled_until_ns;
+}
+
+void sim_disk_slow(struct sim_disk *disk, uint32_t factor, uint64_t delay_ns) {
+    ASSERT_LT(0, factor);
+    disk->slow_factor = factor;
+    disk->slow_delay_ns = delay_ns;
+    disk->counts[SIM_FAULT_SLOW] += sim_disk_is_slow(disk);
+}
+
+bool sim_disk_is_slow(const struct sim_disk *disk) {
+    return disk->slow_factor > 1 || disk->slow_delay_ns > 0;
 }
 
 void sim_disk_vanish(struct sim_disk *disk, bool cache_lost) {

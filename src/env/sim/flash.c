@@ -12,7 +12,7 @@ static uint64_t latency_ns(struct sim_disk *disk, uint32_t mean_us) {
     if (rng_chance(&disk->rng, disk->model->slow_per_10k, 10000)) {
         ns *= disk->model->slow_factor;
     }
-    return ns;
+    return ns * disk->slow_factor;
 }
 
 static uint64_t *first_free_channel(struct sim_disk *disk) {
@@ -39,8 +39,10 @@ void flash_serve(struct sim_io *io) {
     uint64_t worked_ns = start_ns + latency_ns(disk, write ? model->write_us : model->read_us);
     uint64_t bytes = io->op == ENV_IO_DISCARD ? 0 : io->count * SIM_BLOCK_BYTES;
     uint32_t rate_mb_s = write ? model->write_mb_s : model->read_mb_s;
-    disk->bus_free_ns = MAX(disk->bus_free_ns, now_ns) + model->command_ns +
-                        sim_transfer_ns(bytes, MIN(rate_mb_s, model->bus_mb_s));
+    disk->bus_free_ns =
+        MAX(disk->bus_free_ns, now_ns) +
+        (model->command_ns + sim_transfer_ns(bytes, MIN(rate_mb_s, model->bus_mb_s))) *
+            disk->slow_factor;
     uint64_t end_ns = MAX(worked_ns, disk->bus_free_ns);
     if (write && io->durable && disk->cache_on && !disk->lies) {
         end_ns += latency_ns(disk, model->flush_us) / 2; /* program time of the write itself */

@@ -152,6 +152,8 @@ struct sim_disk {
     bool cache_on, lies, gone;
     uint64_t plugged; /* counts returns: handles of an earlier life stay dead */
     uint64_t stalled_until_ns, last_durable_ns;
+    uint32_t slow_factor; /* 1: as fast as it should be */
+    uint64_t slow_delay_ns;
     struct list handles;
     struct list outstanding, waiting, queue, flushes, room_waiters, parked;
     uint32_t admitted;

@@ -167,7 +167,7 @@ static bool ahead_serves(struct sim_disk *disk, struct sim_io *io) {
     uint64_t sent_ns =
         now_ns + disk->model->command_ns + sim_transfer_ns(end - start, disk->model->bus_mb_s);
     list_remove(&io->link);
-    io_ends_at(io, MAX(ready_ns, sent_ns));
+    io_ends_at(io, now_ns + (MAX(ready_ns, sent_ns) - now_ns) * disk->slow_factor);
     return true;
 }
 
@@ -176,6 +176,7 @@ static bool ahead_serves(struct sim_disk *disk, struct sim_io *io) {
 static void mechanism_fires(struct sim_event *event);
 
 static void mechanism_start(struct sim_disk *disk, struct access access, uint64_t end_bytes) {
+    access.end_ns += (access.end_ns - disk->sim->now_ns) * (disk->slow_factor - 1);
     disk->mechanism_busy = true;
     disk->head.offset_bytes = MIN(end_bytes, disk->size_bytes - 1);
     disk->head.at_ns = access.end_ns;
@@ -286,8 +287,8 @@ static void room_give(struct sim_disk *disk) {
         list_remove(&io->link);
         uint64_t bytes = io->op == ENV_IO_WRITE ? io->count * SIM_BLOCK_BYTES : 0;
         disk->bus_free_ns = MAX(disk->bus_free_ns, disk->sim->now_ns) +
-                            sim_transfer_ns(bytes, disk->model->bus_mb_s);
-        io_ends_at(io, disk->bus_free_ns + disk->model->command_ns);
+                            sim_transfer_ns(bytes, disk->model->bus_mb_s) * disk->slow_factor;
+        io_ends_at(io, disk->bus_free_ns + disk->model->command_ns * disk->slow_factor);
     }
 }
 

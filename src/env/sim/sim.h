@@ -102,6 +102,7 @@ HF_MUST_CHECK int env_sim_disk_add(struct env *env, const struct sim_disk_option
 void sim_disk_set_path(struct sim_disk *disk, const char *path); /* plugged in elsewhere */
 const char *sim_disk_path(const struct sim_disk *disk);
 uint64_t sim_disk_size_bytes(const struct sim_disk *disk);
+bool sim_disk_rotates(const struct sim_disk *disk);
 
 uint32_t sim_disk_outstanding(const struct sim_disk *disk);     /* I/Os that have not come back */
 uint64_t sim_disk_last_durable_ns(const struct sim_disk *disk); /* a durable write was answered */
@@ -124,6 +125,7 @@ enum sim_fault {
     SIM_FAULT_TORN,        /* a power cut left a write in part */
     SIM_FAULT_DROPPED,     /* a power cut took an answered, unflushed write (allowed) */
     SIM_FAULT_CUT,         /* power cuts */
+    SIM_FAULT_SLOW,        /* the whole disk takes longer than it should */
     SIM_FAULTS
 };
 
@@ -147,6 +149,10 @@ bool sim_disk_rot(struct sim_disk *disk, uint64_t offset_bytes, uint32_t bit);
 bool sim_disk_find_written(const struct sim_disk *disk, uint64_t offset_bytes,
                            uint64_t *ret_offset_bytes);
 void sim_disk_stall(struct sim_disk *disk, uint64_t until_ns); /* UINT64_MAX: for ever; 0: ends */
+/* From now on everything takes `factor` times as long as it should, and each answer comes another
+ * `delay_ns` later, however many are on their way. (1, 0): it is well again. */
+void sim_disk_slow(struct sim_disk *disk, uint32_t factor, uint64_t delay_ns);
+bool sim_disk_is_slow(const struct sim_disk *disk);
 /* Outstanding I/Os fail. `cache_lost`: it lost power as well. */
 void sim_disk_vanish(struct sim_disk *disk, bool cache_lost);
 void sim_disk_return(struct sim_disk *disk);
