@@ -536,7 +536,11 @@ static bool event_volume_create(struct world *w) {
 
 bool control_volume(struct world *w, uint32_t slot, enum profile profile, uint64_t size_bytes) {
     struct world_volume *v = &w->volumes[slot];
-    *v = (struct world_volume){.state = VOL_CREATING, .profile = profile, .size_bytes = size_bytes};
+    *v = (struct world_volume){.state = VOL_CREATING,
+                               .profile = profile,
+                               .profile_next = profile,
+                               .profiles = 1u << profile,
+                               .size_bytes = size_bytes};
     (void)snprintf(v->name, sizeof(v->name), "vol%u", slot);
     oracle_volume_init(&v->oracle, &w->oracle, ++w->volumes_ever, true);
     control_start(w, (struct control){.kind = CONTROL_VOLUME_CREATE, .volume = v});

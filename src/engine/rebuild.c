@@ -460,8 +460,10 @@ void rebuild_committed(struct engine *e) {
 
 void rebuild_member_lost(struct engine *e, uint32_t member) {
     struct errmsg ignored = {0};
-    bool gone = e->pool->disks[member] == NULL ||
-                env_disk_probe(disk_env(e->pool->disks[member]), &ignored) != OK;
+    struct disk *disk = e->pool->disks[member];
+    /* What was given up may have been let go by the time that this is heard of. */
+    bool gone =
+        disk == NULL || disk_env(disk) == NULL || env_disk_probe(disk_env(disk), &ignored) != OK;
     uint64_t grace = (uint64_t)e->limits.rebuild_grace_ms * NS_PER_MS;
     e->rebuild.due_at_ns[member] = env_now_ns(e->env) + (gone ? grace : 0);
     e->rebuild.gone[member] = gone;
