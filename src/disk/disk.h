@@ -107,7 +107,7 @@ HF_MUST_CHECK int disk_discard(struct disk *disk, uint64_t offset_bytes, uint64_
 
 const struct env_disk_info *disk_info(const struct disk *disk);
 const struct disk_counters *disk_counters(const struct disk *disk);
-struct env_disk *disk_env(struct disk *disk); /* NULL: it has been let go */
+struct env_disk *disk_env(struct disk *disk);     /* NULL: it has been let go */
 uint32_t disk_in_flight(const struct disk *disk); /* I/Os whose done() has not run */
 
 /* ---- how it compares ----
