@@ -118,7 +118,8 @@ void protocol_reset_ended(struct protocol_world *w, bool ends_sessions) {
 
 /* ---- the world ---- */
 
-static void on_event(void *owner, const char *text) {
+static void on_event(void *owner, enum iscsi_event kind, const char *text) {
+    (void)kind;
     struct protocol_world *w = owner;
     (void)snprintf(w->event, sizeof(w->event), "%s", text);
     env_sim_note(w->env, strlen(text), "server: %s", text);

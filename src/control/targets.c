@@ -59,21 +59,14 @@ struct targets {
 
 enum { POLL_NS = 5 * NS_PER_MS };
 
-/* The server tells what happened in words; which kind that is shows in them. */
-static enum event_kind kind_of(const char *text) {
-    const char *ended = strstr(text, " ended: "), *who = strstr(text, ", ");
-    if (strncmp(text, "login of ", 9) == 0) {
-        return EVENT_LOGIN_REFUSED;
-    }
-    if (strncmp(text, "connection of ", 14) == 0 && ended != NULL) {
-        return who != NULL && who < ended ? EVENT_SESSION_LOST : EVENT_CONNECTION_ENDED;
-    }
-    return EVENT_LOGIN;
-}
-
-static void event_tell(void *owner, const char *text) {
+static void event_tell(void *owner, enum iscsi_event kind, const char *text) {
+    static const enum event_kind kinds[] = {[ISCSI_LOGIN] = EVENT_LOGIN,
+                                            [ISCSI_LOGIN_REFUSED] = EVENT_LOGIN_REFUSED,
+                                            [ISCSI_CONNECTION_ENDED] = EVENT_CONNECTION_ENDED,
+                                            [ISCSI_SESSION_ENDED] = EVENT_SESSION_LOST,
+                                            [ISCSI_EVENTS_UNTOLD] = EVENT_CONNECTION_ENDED};
     (void)owner;
-    event_note(kind_of(text), NULL, "iscsi: %s", text);
+    event_note(kinds[kind], NULL, "iscsi: %s", text);
 }
 
 /* ---- on the loop ---- */

@@ -639,7 +639,9 @@ void connection_close(struct iscsi_connection *connection, const char *why) {
     if (why != NULL) {
         const char *who = connection->session != NULL ? connection->session->initiator
                                                       : connection->keys.parameters.initiator_name;
-        server_event(server, "connection of %s%s%s ended: %s", net_stream_peer(connection->stream),
+        server_event(server,
+                     connection->session != NULL ? ISCSI_SESSION_ENDED : ISCSI_CONNECTION_ENDED,
+                     "connection of %s%s%s ended: %s", net_stream_peer(connection->stream),
                      who[0] != 0 ? ", " : "", who, why);
     }
     if (connection->stage == CONNECTION_LOGIN) {
@@ -663,7 +665,7 @@ void connection_dismiss(struct iscsi_connection *connection, const char *why) {
         connection_close(connection, why);
         return;
     }
-    server_event(connection->server, "connection of %s, %s ended: %s",
+    server_event(connection->server, ISCSI_SESSION_ENDED, "connection of %s, %s ended: %s",
                  net_stream_peer(connection->stream), session->initiator, why);
     connection->is_dismissed = true;
     connection->login.cmd_sn = session->exp_cmd_sn;

@@ -356,7 +356,8 @@ void server_lock(struct iscsi_server *server);
 void server_unlock(struct iscsi_server *server);
 void server_hold(struct iscsi_server *server);
 void server_release(struct iscsi_server *server);
-void server_event(struct iscsi_server *server, const char *format, ...) HF_PRINTF(2, 3);
+void server_event(struct iscsi_server *server, enum iscsi_event kind, const char *format, ...)
+    HF_PRINTF(3, 4);
 /* With the lock. */
 struct iscsi_target *server_find_target(const struct iscsi_server *server, const char *iqn);
 void server_target_unref(struct iscsi_target *target); /* with the lock */

@@ -16,6 +16,15 @@
 struct iscsi_server;
 
 /* Zero fields take the defaults of limits.h. */
+/* What is worth telling. */
+enum iscsi_event {
+    ISCSI_LOGIN,
+    ISCSI_LOGIN_REFUSED,
+    ISCSI_CONNECTION_ENDED, /* before it had a session */
+    ISCSI_SESSION_ENDED,
+    ISCSI_EVENTS_UNTOLD,
+};
+
 struct iscsi_options {
     uint32_t sessions_max;
     uint32_t commands_max;       /* CmdSN window of a session */
@@ -29,7 +38,7 @@ struct iscsi_options {
     uint32_t loop_count; /* at most ISCSI_LOOPS_MAX - 1 */
     /* Something a person may want to know: a login, a refusal and why, a connection ended and why.
      * From any of the loops, one at a time. May be NULL. */
-    void (*event)(void *owner, const char *text);
+    void (*event)(void *owner, enum iscsi_event kind, const char *text);
     void *event_owner;
 };
 

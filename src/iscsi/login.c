@@ -30,7 +30,7 @@ static void refuse(struct iscsi_connection *connection, uint32_t status, const c
     struct iscsi_tx *tx = response_new(connection, 0);
     put_be16(tx->bhs + AT_LOGIN_STATUS, (uint16_t)status);
     const char *name = connection->keys.parameters.initiator_name;
-    server_event(connection->server, "login of %s from %s to %s refused: %s",
+    server_event(connection->server, ISCSI_LOGIN_REFUSED, "login of %s from %s to %s refused: %s",
                  name[0] != 0 ? name : "an initiator", net_stream_peer(connection->stream),
                  connection->keys.parameters.target_name[0] != 0
                      ? connection->keys.parameters.target_name

@@ -96,13 +96,13 @@ static bool event_is_told(struct iscsi_server *server) {
         if (untold != 0) {
             char text[64];
             snprintf(text, sizeof(text), "%u more events that were not told", untold);
-            server->options.event(server->options.event_owner, text);
+            server->options.event(server->options.event_owner, ISCSI_EVENTS_UNTOLD, text);
         }
     }
     return server->event_count++ < ISCSI_EVENTS_MAX;
 }
 
-void server_event(struct iscsi_server *server, const char *format, ...) {
+void server_event(struct iscsi_server *server, enum iscsi_event kind, const char *format, ...) {
     if (server->options.event == NULL) {
         return;
     }
@@ -113,7 +113,7 @@ void server_event(struct iscsi_server *server, const char *format, ...) {
     va_end(arguments);
     lock_take(&server->events_lock);
     if (event_is_told(server)) {
-        server->options.event(server->options.event_owner, text);
+        server->options.event(server->options.event_owner, kind, text);
     }
     lock_release(&server->events_lock);
 }

@@ -192,8 +192,8 @@ static uint32_t look(const struct iscsi_connection *connection, struct iscsi_tar
 static void tell_login(const struct iscsi_connection *connection) {
     const struct iscsi_session *session = connection->session;
     if (session->target != NULL) {
-        server_event(connection->server, "%s logged in to %s from %s%s%s", session->initiator,
-                     session->target->iqn, net_stream_peer(connection->stream),
+        server_event(connection->server, ISCSI_LOGIN, "%s logged in to %s from %s%s%s",
+                     session->initiator, session->target->iqn, net_stream_peer(connection->stream),
                      session->user[0] != 0 ? " as " : "", session->user);
     }
 }

@@ -29,7 +29,8 @@ struct program {
 
 static struct program program;
 
-static void event(void *owner, const char *text) {
+static void event(void *owner, enum iscsi_event kind, const char *text) {
+    (void)kind;
     (void)owner;
     (void)fprintf(stderr, "%s\n", text);
 }

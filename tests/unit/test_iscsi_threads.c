@@ -408,7 +408,8 @@ static void *host_run(void *arg) {
 
 /* ---- the target's side ---- */
 
-static void on_event(void *owner, const char *text) {
+static void on_event(void *owner, enum iscsi_event kind, const char *text) {
+    (void)kind;
     (void)text;
     ((struct world *)owner)->events++;
 }
