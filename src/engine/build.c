@@ -150,7 +150,7 @@ static int job_place(struct engine *e, struct row_job *job, struct row **row) {
     for (int attempt = 0; attempt < 3; attempt++) {
         int err = OK;
         struct segment *s = stream_segment(e, job_stream(e, job), SEGMENT_DATA, job->profile,
-                                           job->cold ? e->meta_keep : 0, &err);
+                                           job->moved != NULL ? e->meta_keep : 0, &err);
         if (s == NULL) {
             return err;
         }

@@ -236,12 +236,22 @@ static uint64_t members_in_sync(const struct engine *e) {
     return mask;
 }
 
+/* The engine hears of an expulsion from the loop, perhaps after the tables have been written. */
+static void note_lost_members(struct engine *e) {
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        if (!pool_member_in_sync(e->pool, m)) {
+            segment_member_lost(&e->table, m);
+        }
+    }
+}
+
 /* Tables and flush, again for as long as a disk is lost in between: what the table says about lost
  * columns, and the map about places, must be true when it commits. */
 static int write_tables_and_flush(struct engine *e, struct roots_phys *roots) {
     for (int attempt = 0; attempt < POOL_DISKS_MAX; attempt++) {
         uint64_t before = members_in_sync(e);
         e->stage = "checkpoint: tables";
+        note_lost_members(e);
         int err = mover_take_back(e) ? merge_map(e, &roots->map) : OK;
         (void)rebuild_switch(e);
         if (err == OK) {

@@ -470,6 +470,9 @@ static void start_log(struct engine *e, const struct log_replay *replay) {
 /* A disk that has owed an answer for HUNG_NS is not waited for any longer: what was given up on it
  * keeps memory, and chunks from returning. */
 static void expel_hung(struct engine *e) {
+    if (rebuild_log_is_thin(e) && !e->postponed) {
+        return; /* its ring may have the only copy */
+    }
     for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
         if (pool_member_in_sync(e->pool, m) && e->pool->disks[m] != NULL &&
             disk_oldest_ns(e->pool->disks[m]) >= HUNG_NS) {

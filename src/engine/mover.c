@@ -283,7 +283,9 @@ static int compare_owner(const void *a, const void *b) {
 
 static void write_gathered(struct mover *mv) {
     struct engine *e = mv->e;
-    qsort(mv->gathered, mv->gathered_count, sizeof(*mv->gathered), compare_owner);
+    if (mv->gathered_count > 0) { /* there may be no array */
+        qsort(mv->gathered, mv->gathered_count, sizeof(*mv->gathered), compare_owner);
+    }
     for (uint64_t i = 0; i < mv->gathered_count; i++) {
         struct moving *m = mv->gathered[i];
         while (e->job_count > JOBS_QUEUED_MAX) {

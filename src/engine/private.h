@@ -155,6 +155,7 @@ struct volume {
     struct sweep *sweep;                  /* reclaim.c */
     /* relocate.c: checkpoints that had ended when the pass began, and had begun when the profile
      * was set; blocks that could not be moved before the pass; when to try again. */
+    uint64_t sets; /* how often it was told to move */
     uint64_t pass_from, profile_set_at, unrelocated_before, relocate_at_ns;
     uint64_t unmapped; /* blocks of ranges that may still be tombstones, and hold space */
     uint64_t puts;     /* since its extents were sampled, … */
@@ -519,6 +520,13 @@ void rebuild_begin(struct engine *e); /* of a mount */
 void rebuild_loop(void *engine);      /* a fiber */
 void rebuild_done(struct engine *e);
 void rebuild_member_lost(struct engine *e, uint32_t member);
+/* The committed root still needs what a column has left behind on it. */
+bool rebuild_relies_on(const struct engine *e, uint32_t member);
+/* A disk was lost, and no checkpoint that began after that has ended: rows of the log may have one
+ * copy only. */
+static inline bool rebuild_log_is_thin(const struct engine *e) {
+    return e->checkpoint_ended <= e->rebuild.lost_round;
+}
 void rebuild_member_back(struct engine *e, uint32_t member);
 void rebuild_wake(struct engine *e);
 bool rebuild_needs_disk(const struct engine *e); /* a spare, if there is one */

@@ -12,7 +12,13 @@
 #include "base/mem.h"
 #include "engine/private.h"
 
-enum { BATCH_BLOCKS = 256, LOOKUPS_MAX = 1000, LONG_BLOCKS = 64, STRETCH_BLOCKS = 8 };
+enum {
+    BATCH_BLOCKS = 256,
+    LOOKUPS_MAX = 1000,
+    LOOKUPS_AT_ONCE = 100,
+    LONG_BLOCKS = 64,
+    STRETCH_BLOCKS = 8
+};
 
 enum block_state { BLOCK_UNKNOWN, BLOCK_DONE, BLOCK_STORED };
 
@@ -278,11 +284,21 @@ static int batch_fetch(struct read_batch *r) {
     return err != OK ? err : r->error;
 }
 
+/* What is looked for may be gone from the map, but not yet from the tree, for as long as the
+ * running checkpoint takes. */
+static void let_move(struct engine *e, int attempt) {
+    if (attempt >= LOOKUPS_AT_ONCE && e->checkpoint_running) {
+        fiber_queue_wait(&e->checkpoint_waiters);
+    } else {
+        fiber_yield();
+    }
+}
+
 static int batch_read(struct read_batch *r) {
     int err = ERR_AGAIN;
     for (int attempt = 0; err == ERR_AGAIN && attempt < LOOKUPS_MAX; attempt++) {
         if (attempt > 0) {
-            fiber_yield();
+            let_move(r->e, attempt);
         }
         err = batch_resolve(r);
     }
@@ -410,7 +426,7 @@ int read_mapped(struct volume *v, uint64_t block, uint64_t count, uint64_t *mapp
     int err = ERR_AGAIN;
     for (int attempt = 0; err == ERR_AGAIN && attempt < LOOKUPS_MAX; attempt++) {
         if (attempt > 0) {
-            fiber_yield();
+            let_move(v->engine, attempt);
         }
         memset(mapped, 0, div_round_up(count, 64) * sizeof(*mapped));
         err = read_mapped_once(v, block, count, mapped);

@@ -53,6 +53,7 @@ struct column_move {
     struct segment_column_phys from, to;
     bool was_lost;
     bool failed; /* the new disk was lost */
+    bool is_discarded;
     enum relocation_state state;
     uint64_t bytes;
 };
@@ -310,6 +311,14 @@ static void worker_fiber(void *arg) {
     struct engine *e = round->e;
     while (round->next < round->count && env_now_ns(e->env) < round->until_ns &&
            e->state == ENGINE_RUNNING) {
+        /* A copy that is begun while a checkpoint moves and frees would miss what that takes back,
+         * or what readers of the old roots still look for. */
+        while (e->checkpoint_running && e->state == ENGINE_RUNNING) {
+            fiber_queue_wait(&e->checkpoint_waiters);
+        }
+        if (round->next >= round->count || e->state != ENGINE_RUNNING) {
+            break;
+        }
         const struct candidate *c = &round->candidates[round->next++];
         /* The list is some time old; the segment may be gone, and its memory with it. */
         bool there = segment_get(&e->table, c->slot) == c->segment && c->segment->uid == c->uid;
@@ -387,12 +396,27 @@ static struct column_move *find_releasable(struct engine *e) {
 void rebuild_release(struct engine *e) {
     struct column_move *r;
     while ((r = find_releasable(e)) != NULL) {
-        discard_old(e, r); /* parks: nobody else takes a relocation that is old off the list */
+        if (!r->is_discarded) { /* and looks again: a discard that was given up may still land */
+            r->is_discarded = true;
+            discard_old(e, r); /* parks: nobody else takes a relocation that is old off the list */
+            continue;
+        }
         segment_give_chunk(&e->table, r->from.disk, r->from.chunk);
         r->segment->pins--;
         list_remove(&r->link);
         mem_free(r);
     }
+}
+
+bool rebuild_relies_on(const struct engine *e, uint32_t member) {
+    LIST_FOR_EACH(link, &e->rebuild.relocations) {
+        const struct column_move *r = CONTAINER_OF(link, const struct column_move, link);
+        if (r->state == SWITCHED && r->from.disk == member &&
+            shape_losses(r->segment->shape) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* As far as the disks there are allow. */

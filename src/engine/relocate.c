@@ -103,7 +103,9 @@ static int collect_visit(void *ctx, uint64_t key, const void *value) {
     struct collect *c = ctx;
     struct relocation *r = c->r;
     const struct tree_extent *x = value;
-    if (r->count > c->stretch && x->vba != c->last_vba + 1) {
+    bool breaks = x->vba != c->last_vba + 1;
+    bool enough = r->count >= c->wanted + c->stretch_long; /* however long it is */
+    if (r->count > c->stretch && (breaks || enough)) {
         stretch_end(c);
     }
     if (c->stretch >= c->wanted || c->seen >= RAW_BLOCKS) {
@@ -121,10 +123,12 @@ static int collect_visit(void *ctx, uint64_t key, const void *value) {
 }
 
 /* From the committed tree; what a checkpoint that is under way has frozen is marked. ERR_AGAIN: one
- * has ended meanwhile. */
+ * has committed meanwhile, so that what was found may be out of date without being marked: it may
+ * still have to end, as it waits for disks once more after that. */
 static int collect_once(struct engine *e, struct relocation *r, uint64_t wanted) {
     struct volume *v = r->volume;
     uint64_t ended = e->checkpoint_ended, blocks = v->phys.size_bytes / BLOCK_BYTES;
+    struct tree_root_phys root = v->tree.root;
     struct segment fresh = {.shape = profile_shape((enum profile)v->phys.profile,
                                                    MAX(1u, pool_storing_count(e->pool)))};
     struct collect c = {.e = e, .r = r, .wanted = wanted};
@@ -141,7 +145,7 @@ static int collect_once(struct engine *e, struct relocation *r, uint64_t wanted)
         stretch_end(&c);
         err = OK;
     }
-    if (e->checkpoint_ended != ended) {
+    if (e->checkpoint_ended != ended || memcmp(&root, &v->tree.root, sizeof(root)) != 0) {
         return ERR_AGAIN;
     }
     return err == ERR_NOT_FOUND ? ERR_AGAIN : err;
@@ -265,12 +269,15 @@ int relocate_merge(struct volume *v, struct tree_root_phys *root) {
     if (err != OK) {
         e->relocated_count = freed;
         merge_undo(e, &mark);
-        r->failed =
-            error_is_loss(err); /* that is for merges to judge: they may not need the node */
+        /* What is lost is for merges to judge, who may not need it; and what finds no room, because
+         * a disk was lost meanwhile, waits: nothing here is worth a failed checkpoint. */
+        r->failed = error_is_loss(err) || err == ERR_NO_SPACE;
         return r->failed ? OK : err;
     }
     v->phys.allocated_blocks = v->phys.allocated_blocks + count - p.gone;
-    v->phys.relocated_to = r->end;
+    if (r->sets == v->sets) { /* else it begins anew */
+        v->phys.relocated_to = r->end;
+    }
     v->puts += count;
     e->relocated_blocks += count;
     r->done = true;
@@ -510,8 +517,10 @@ static bool window_run(struct engine *e, struct relocation *r) {
         v->relocate_at_ns = env_now_ns(e->env) + (err == ERR_AGAIN ? ROOM_WAIT_NS : AGAIN_NS);
         return false;
     }
-    if (r->count == 0) {
+    if (r->count == 0 && r->sets == v->sets) {
         v->phys.relocated_to = r->end;
+    }
+    if (r->count == 0) {
         return true;
     }
     bool room = has_room(e, r);
@@ -535,13 +544,14 @@ static void volume_run(struct engine *e, struct volume *v) {
     struct relocation *r = MEM_NEW(struct relocation);
     r->volume = v;
     r->start = v->phys.relocated_to;
+    r->sets = v->sets;
     v->users++; /* it is not freed meanwhile */
     if (r->start == 0) {
         v->pass_from = e->checkpoint_ended;
         v->unrelocated_before = e->unrelocated_blocks;
     }
     e->relocation = r;
-    if (window_run(e, r) && r->last && volume_is_relocating(v)) {
+    if (window_run(e, r) && r->last && r->sets == v->sets && volume_is_relocating(v)) {
         pass_end(e, v);
     }
     relocation_drop(e);

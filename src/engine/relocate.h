@@ -16,6 +16,7 @@ struct relocated { /* one block: read, and still what the volume has there */
 
 struct relocation { /* of one window of one volume */
     struct volume *volume;
+    uint64_t sets;       /* of the volume, when the window was begun */
     uint64_t start, end; /* blocks; end: where the next window begins */
     struct relocated *item;
     uint64_t count, room;

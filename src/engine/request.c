@@ -96,6 +96,7 @@ void apply_volume_set(struct volume *v, const struct record_volume_set *set) {
     } else if (set->reorder == REORDER_ENDS) {
         p->flags &= (uint16_t)~VOLUME_FLAG_REORDER;
     }
+    v->sets++;
     v->relocate_at_ns = 0;
     v->engine->catalog_dirty = true;
     fiber_queue_wake_all(&v->engine->relocate_work);

@@ -374,6 +374,9 @@ static void scrub_row(struct scrub *sc, struct segment *s, uint32_t offset, uint
         sc->st.headers_lost++;
     } else {
         r->h = (const struct row_phys *)(const void *)r->header->data;
+        /* Nothing vouches for what lies behind it, where every column has zeros. */
+        size_t used = r->h->header.length_bytes, room = (size_t)r->h->header_blocks * BLOCK_BYTES;
+        memset(r->header->data + used, 0, room - used);
         scan_vbas(r);
         scan_read(r);
         scan_know(r);

@@ -443,11 +443,17 @@ static struct outcome outcome_of(const struct slow *slow, uint32_t m) {
 
 /* ---- expelling ---- */
 
-/* Nothing that lives on it would be lost with it. */
+/* Nothing that lives on it would be lost with it: nor what only the log has, nor, until the running
+ * checkpoint commits, what only the root before it needs. */
 static bool may_lose(const struct engine *e, uint32_t member) {
+    bool any_missing = segment_members_missing(&e->table) > 0;
+    if (rebuild_log_is_thin(e) ||
+        (e->checkpoint_running && (any_missing || rebuild_relies_on(e, member)))) {
+        return false;
+    }
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         const struct segment *s = e->table.slots[i];
-        if (s == NULL || (s->live_blocks == 0 && s->pending == 0)) {
+        if (s == NULL || (s->live_blocks == 0 && s->pending == 0 && !e->checkpoint_running)) {
             continue;
         }
         uint32_t lost = 0;

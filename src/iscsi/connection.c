@@ -612,6 +612,7 @@ static void connection_free(struct iscsi_connection *connection) {
     mem_free(connection->login.answer);
     memory_account_close(connection->memory);
     list_remove(&connection->in_loop);
+    server_hold(server); /* once it is not in the register it keeps nobody from ending the server */
     server_lock(server);
     list_remove(&connection->in_server);
     connection->gone = true;
@@ -621,6 +622,7 @@ static void connection_free(struct iscsi_connection *connection) {
         mem_free(connection);
     }
     server_something_gone(server);
+    server_release(server);
 }
 
 static void connection_closed(void *owner) {

@@ -562,13 +562,22 @@ static bool row_expel_late(struct log_row *row) {
     return false;
 }
 
+/* Disks that joined while it was under way are not for it. */
+static uint32_t row_wanted(const struct log_row *row) {
+    uint32_t storing = 0;
+    for (uint32_t m = 0; m < row->copy_room; m++) {
+        storing += pool_member_stores(row->log->pool, m);
+    }
+    return MAX(1u, MIN(copies_wanted(row->log), storing));
+}
+
 /* Sees to it that the row gets the copies it wants: other rings in place of those that failed or
  * are late; if they are full, after the checkpoint that makes room; if there are none, without the
  * disk that is late. */
 static void row_pursue(struct log_row *row) {
     struct log *log = row->log;
     row->durable = false;
-    while (copies_done(row) + row->copies_pending < copies_wanted(log)) {
+    while (copies_done(row) + row->copies_pending < row_wanted(row)) {
         uint32_t other = ring_choose(log, row->tried, row->blocks);
         if (other != POOL_DISKS_MAX) {
             row_send(row, other);
@@ -585,8 +594,8 @@ static void row_pursue(struct log_row *row) {
         }
     }
     uint32_t done = copies_done(row);
-    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= copies_wanted(log);
-    row->durable = done >= copies_wanted(log) || short_ack;
+    bool short_ack = SABOTAGE(ack_one_copy_short) && done > 0 && done + 1 >= row_wanted(row);
+    row->durable = done >= row_wanted(row) || short_ack;
     if (!row->durable && row->copies_pending == 0) { /* nowhere left to write it */
         log_fail(log, ERR_IO);
     }

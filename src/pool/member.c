@@ -56,6 +56,16 @@ int pool_member_set_role(struct pool *pool, uint32_t member, enum member_role ro
     return error == OK ? OK : refuse_failed(pool, reterr);
 }
 
+/* It is no disk of the pool any more; what was given up on it may still come. */
+static void bury(struct pool *pool, uint32_t member) {
+    struct disk *disk = pool->disks[member];
+    pool->disks[member] = NULL;
+    disk_abandon(disk);
+    disk_let_go(disk);
+    ASSERT_LT(pool->grave_count, POOL_DISKS_MAX); /* each number is given once in a mount */
+    pool->graves[pool->grave_count++] = disk;
+}
+
 /* ---- a superblock that lists a member as missing, on its own disk as well ---- */
 
 static int tell(struct pool *pool, uint32_t member, const struct member_phys *entry,
@@ -102,6 +112,9 @@ int pool_member_admit(struct pool *pool, uint32_t member, struct errmsg *reterr)
         p->admitting = 1ull << member;
         error = pool_super_write(pool);
         p->admitting = 0;
+    }
+    if (!pool_member_in_sync(pool, member)) {
+        disk_abandon(pool->disks[member]); /* so that it can be let go */
     }
     fiber_lock_release(&p->lock);
     if (error == OK && !pool_member_in_sync(pool, member)) {
@@ -197,7 +210,9 @@ static int add_probed(struct pool *pool, const struct pool_add_options *o, struc
     pool->disks[member] = p->disk;
     p->disk = NULL; /* is the pool's now */
     error = tell(pool, member, &entry, reterr);
-    if (error != OK) {
+    if (error != OK && pool->super.members[member].state == MEMBER_NONE) {
+        bury(pool, member);
+    } else if (error != OK) {
         struct errmsg ignored = {0};
         int dropped = pool_member_drop(pool, member, &ignored);
         (void)dropped;
@@ -367,11 +382,7 @@ int pool_member_drop(struct pool *pool, uint32_t member, struct errmsg *reterr) 
     if (answers) { /* so that nobody takes it for a disk of this pool; it is none all the same */
         error = disk_wipe(disk, blocks);
     }
-    pool->disks[member] = NULL;
-    disk_abandon(disk);
-    disk_let_go(disk);
-    ASSERT_LT(pool->grave_count, POOL_DISKS_MAX); /* each number is given once in a mount */
-    pool->graves[pool->grave_count++] = disk;
+    bury(pool, member);
     return error == OK ? OK
                        : errmsg_set(reterr, error,
                                     "disk %" PRIu32 " (%s) is no disk of the pool any more, but "
