@@ -353,14 +353,34 @@ static bool connect_once(void) {
     return false;
 }
 
-/* A connection that went while nothing was under way is noticed here. */
-static bool is_alive(void) {
-    struct scsi_task *task = iscsi && !lost ? iscsi_testunitready_sync(iscsi, url->lun) : NULL;
-    bool alive = task && task->status == SCSI_STATUS_GOOD;
-    if (task) {
-        scsi_free_scsi_task(task);
+static void turn(void) {
+    struct pollfd p = {.fd = iscsi_get_fd(iscsi), .events = (short)iscsi_which_events(iscsi)};
+    if (poll(&p, 1, 100) < 0 || iscsi_service(iscsi, p.revents) != 0 ||
+        (p.revents & (POLLERR | POLLHUP | POLLNVAL))) {
+        lost = true;
     }
-    return alive;
+}
+
+static struct scsi_task *probe;
+static bool probe_good;
+
+static void probed(struct iscsi_context *context, int status, void *command_data, void *owner) {
+    (void)context, (void)command_data, (void)owner;
+    probe_good = status == SCSI_STATUS_GOOD;
+    scsi_free_scsi_task(probe);
+    probe = NULL;
+}
+
+/* A connection that went while nothing was under way is noticed here. (Not with a synchronous
+ * command: on a dead connection that returns before its callback has come, which then writes to
+ * where the caller's stack was.) */
+static bool is_alive(void) {
+    probe_good = false;
+    probe = iscsi && !lost ? iscsi_testunitready_task(iscsi, url->lun, probed, NULL) : NULL;
+    while (probe && !lost) {
+        turn();
+    }
+    return probe_good && !lost;
 }
 
 static bool connect_within(uint64_t seconds) {
@@ -376,14 +396,6 @@ static bool connect_within(uint64_t seconds) {
         }
     }
     return true;
-}
-
-static void turn(void) {
-    struct pollfd p = {.fd = iscsi_get_fd(iscsi), .events = (short)iscsi_which_events(iscsi)};
-    if (poll(&p, 1, 100) < 0 || iscsi_service(iscsi, p.revents) != 0 ||
-        (p.revents & (POLLERR | POLLHUP | POLLNVAL))) {
-        lost = true;
-    }
 }
 
 static void drain(void) {
