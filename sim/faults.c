@@ -323,6 +323,7 @@ static void judge_lost(struct world *w, uint32_t index, const struct engine_disk
     uint32_t bit = 1u << index;
     w->missing |= bit;
     w->lost |= bit;
+    w->given_up_ns[index] = env_now_ns(w->env);
     world_count(w, STAT_disks_expelled, 1);
     world_count(w, STAT_losses_after_rebuild, w->missing != w->lost);
     world_count(w, STAT_lost_when_full, workload_space_need_without(w, 0) > SPACE_LEFT);

@@ -340,13 +340,25 @@ static bool world_create_pool(struct world *w) {
     return false;
 }
 
+/* Something was written durably to a disk after it was given up: a superblock, as it is when one is
+ * taken back, perhaps after we last looked. */
+static bool may_be_back(const struct world *w) {
+    for (uint32_t i = 0; i < w->disk_count; i++) {
+        if ((w->missing >> i & 1) != 0 &&
+            sim_disk_last_durable_ns(w->disks[i]) > w->given_up_ns[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* An import that must be refused: with too few disks, or only with such as the pool has given up.
  */
 static void import_in_vain(struct world *w) {
     uint32_t bad = faults_bad(w);
     uint32_t all = (1u << w->disk_count) - 1;
-    if ((w->excused & ~w->missing_durable) != 0) {
-        return; /* it may have given up more than we know, and then less is enough */
+    if ((w->excused & ~w->missing_durable) != 0 || may_be_back(w)) {
+        return; /* it may have given up more than we know, and then less is enough; or taken back */
     }
     uint32_t in_sync = (uint32_t)__builtin_popcount(all & ~w->missing);
     struct control c = {.kind = CONTROL_IMPORT};

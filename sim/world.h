@@ -219,6 +219,7 @@ struct world {
     uint32_t excused;         /* mask: we gave it a reason to */
     uint32_t suspect;         /* mask: it may have given these up, we have not looked yet */
     uint64_t suspect_until_ns[WORLD_DISKS_MAX];
+    uint64_t given_up_ns[WORLD_DISKS_MAX]; /* when we heard of it */
     uint32_t ahead_at_cut; /* mask: the last to answer before the power cut, while others wrote */
     bool space_ran_out;
     double space_peak[SPACE_PEAKS]; /* most that was needed, a slot for each SPACE_PEAK_NS */
