@@ -17,6 +17,7 @@ enum {
     CREATE_TRIES = 3,
     PHASES_MAX = 200,
     SCRUB_TRIES = 3,
+    SCRUB_WAITS = 6,
 };
 
 static const uint64_t ANSWER_NS = 60 * NS_PER_S;
@@ -608,23 +609,28 @@ static bool any_is_harmed(const struct world *w) {
     return false;
 }
 
-/* Idle, and nothing is wrong with it; one that has been scrubbed to the end, if it was under way:
- * what is to be damaged must not be behind it already. */
+/* Idle, and whole, whatever disks it has lost before; and a scrub that is under way has ended: what
+ * is to be damaged must not be behind it already. */
 static bool is_ready_for_scrub(struct world *w) {
-    return w->missing == 0 && !w->slow && !w->ruin && (w->engine != NULL || world_import(w)) &&
-           control_wait(w) && world_drain(w) && scrub_wait(w) && w->missing == 0 &&
-           !any_is_harmed(w);
+    if (w->slow || w->ruin || any_is_harmed(w) || (w->engine == NULL && !world_import(w)) ||
+        !control_wait(w) || !world_drain(w)) {
+        return false;
+    }
+    for (int i = 0; i < SCRUB_WAITS && faults_bad(w) != 0 && world_goes_on(w); i++) {
+        world_let_pass(w, 20 * NS_PER_S);
+        faults_poll(w);
+    }
+    return world_goes_on(w) && scrub_wait(w) && faults_bad(w) == 0 && !any_is_harmed(w);
 }
 
 /* A disk holds wrong content: a scrub must find it, and leave nothing for a check to find. What it
  * could not look at it must say; then it is begun again, for no disk is late for ever. */
 static void world_prove_scrub(struct world *w) {
     struct engine_scrub_status st = {.skipped_columns = 1};
-    uint32_t faulty = 0;
-    if (any_is_harmed(w) || !is_ready_for_scrub(w)) {
+    if (!is_ready_for_scrub(w)) {
         return;
     }
-    faults_rot(w);
+    bool damaged = faults_rot(w);
     for (int try = 0; try < SCRUB_TRIES && st.skipped_columns > 0; try++) {
         int err = world_scrub(w);
         if (err != OK) {
@@ -635,15 +641,12 @@ static void world_prove_scrub(struct world *w) {
         }
         engine_scrub_status(w->engine, &st);
     }
-    if (w->missing == 0 && (!st.complete || st.skipped_columns > 0)) {
-        world_fail(w, "a scrub %s, with all disks there",
+    if (w->lost == 0 && (!st.complete || st.skipped_columns > 0)) {
+        world_fail(w, "a scrub %s, with nothing missing",
                    st.complete ? "leaves columns out" : "is not complete");
     }
-    for (uint32_t i = 0; i < w->disk_count; i++) {
-        faulty += sim_disk_faulty_blocks(w->disks[i]);
-    }
     bool sound = !any_is_harmed(w);
-    if (!world_close(w, false) || w->missing != 0 || !sound) {
+    if (!world_close(w, false) || w->lost != 0 || !sound) {
         return;
     }
     struct control c = {.kind = CONTROL_CHECK};
@@ -654,7 +657,7 @@ static void world_prove_scrub(struct world *w) {
         world_fail(w, "after a scrub check found %" PRIu64 " problems, first: %s",
                    w->control.check.problems, w->control.problem);
     }
-    world_count(w, STAT_scrubs_proven, faulty > 0);
+    world_count(w, STAT_scrubs_proven, damaged && world_goes_on(w));
 }
 
 /* Everything is well again, everything is read, the pool is checked at rest, and read once more. */
