@@ -421,7 +421,8 @@ static void column_correct(struct row_scan *r, uint32_t column) {
 static void scan_correct(struct row_scan *r) {
     for (uint32_t c = 0; c < shape_columns(r->s->shape); c++) {
         bool parity = c % r->per_copy >= r->s->shape.data;
-        if ((((r->came | r->unclear) >> c) & 1) != 0 && !(parity && SABOTAGE(scrub_skips_parity))) {
+        uint32_t looked_at = r->came | (SABOTAGE(scrub_skips_unread) ? 0 : r->unclear);
+        if (((looked_at >> c) & 1) != 0 && !(parity && SABOTAGE(scrub_skips_parity))) {
             column_correct(r, c);
         }
     }
