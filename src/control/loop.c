@@ -5,6 +5,9 @@
 #include "base/list.h"
 #include "env/linux/linux.h"
 
+/* Longer than an initiator that waits for each answer takes to come back with the next command. */
+enum { SPIN_NS = 100 * NS_PER_US };
+
 static void *loop_run(void *arg) {
     struct loop *loop = arg;
     env_run(loop->env);
@@ -17,7 +20,7 @@ static void loop_stop_run(struct env_task *task) {
 }
 
 int loop_start(struct loop *loop, const char *name, const char *state_dir, struct errmsg *reterr) {
-    const struct env_linux_options options = {.state_dir = state_dir};
+    const struct env_linux_options options = {.state_dir = state_dir, .spin_ns = SPIN_NS};
     int error = env_linux_new(&options, &loop->env, reterr);
     if (error != OK) {
         return error;

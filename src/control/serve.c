@@ -183,7 +183,8 @@ static int list_add_pool(struct serve *serve, const char *name,
                            SERVE_POOLS_MAX);
     }
     if (error == OK) {
-        error = served_start(name, serve->config->state_dir, options, &served, reterr);
+        struct env *env = serve->pool_count == 0 ? targets_env(serve->targets) : NULL;
+        error = served_start(name, serve->config->state_dir, env, options, &served, reterr);
     }
     if (error == OK) {
         serve->pools[serve->pool_count++] = served;

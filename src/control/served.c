@@ -26,7 +26,8 @@
 
 struct served {
     char name[64];
-    struct loop loop;
+    struct loop own; /* does not run where `env` is another's */
+    struct env *env;
     struct served_import_options import; /* paths are ours */
     atomic_uint refs;
 
@@ -176,7 +177,7 @@ void served_look(struct served *served, struct served_view *ret_view) {
         uint64_t before = served->looks;
         if (!served->look_pending) {
             served->look_pending = true;
-            env_post(served->loop.env, &served->look_task);
+            env_post(served->env, &served->look_task);
         }
         while (served->looks == before && wait_until(served, deadline)) {
         }
@@ -396,8 +397,8 @@ static void tick_run(struct env_timer *timer) {
     watch_probe(served->watch);
     take_snapshot(served);
     note_changes(served);
-    env_timer_arm(served->loop.env, &served->tick,
-                  env_now_ns(served->loop.env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
+    env_timer_arm(served->env, &served->tick,
+                  env_now_ns(served->env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
 }
 
 /* ---- import ---- */
@@ -425,15 +426,14 @@ static void import_fiber(void *arg) {
     };
     struct engine *engine = NULL;
     struct errmsg failure = {0};
-    int error =
-        engine_import(served->loop.env, &options, import_progress, served, &engine, &failure);
+    int error = engine_import(served->env, &options, import_progress, served, &engine, &failure);
     if (error != OK) {
         (void)errmsg_set(&failure, error, "%s", error_text(error));
         set_stage(served, SERVED_FAILED, &failure);
         return;
     }
     served->engine = engine;
-    served->watch = watch_new(served->loop.env);
+    served->watch = watch_new(served->env);
     take_snapshot(served);
     struct served_snapshot *first = served->latest;
     for (uint32_t i = 0; i < first->status.disk_count && i < POOL_DISKS_MAX; i++) {
@@ -442,14 +442,14 @@ static void import_fiber(void *arg) {
         }
     }
     note_changes(served);
-    env_timer_arm(served->loop.env, &served->tick,
-                  env_now_ns(served->loop.env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
+    env_timer_arm(served->env, &served->tick,
+                  env_now_ns(served->env) + (uint64_t)SERVED_TICK_MS * NS_PER_MS);
     set_stage(served, SERVED_RUNNING, NULL);
 }
 
 static void import_run(struct env_task *task) {
     struct served *served = CONTAINER_OF(task, struct served, import_task);
-    fiber_start(served->loop.env, import_fiber, served);
+    fiber_start(served->env, import_fiber, served);
 }
 
 static void copy_paths(struct served_import_options *import) {
@@ -462,7 +462,7 @@ static void copy_paths(struct served_import_options *import) {
 
 static void close_run(struct env_task *task);
 
-int served_start(const char *name, const char *state_dir,
+int served_start(const char *name, const char *state_dir, struct env *env,
                  const struct served_import_options *options, struct served **ret_served,
                  struct errmsg *reterr) {
     struct served *served = MEM_NEW(struct served);
@@ -480,13 +480,17 @@ int served_start(const char *name, const char *state_dir,
     served->look_task.run = look_run;
     served->close_task.run = close_run;
     served->tick.fire = tick_run;
-    char thread_name[16];
-    (void)snprintf(thread_name, sizeof(thread_name), "pool-%.10s", name);
-    int error = loop_start(&served->loop, thread_name, state_dir, reterr);
-    if (error != OK) {
-        served_unref(served);
-        return error;
+    if (env == NULL) {
+        char thread_name[16];
+        (void)snprintf(thread_name, sizeof(thread_name), "pool-%.10s", name);
+        int error = loop_start(&served->own, thread_name, state_dir, reterr);
+        if (error != OK) {
+            served_unref(served);
+            return error;
+        }
+        env = served->own.env;
     }
+    served->env = env;
     (void)snprintf(served->progress, sizeof(served->progress), "waiting for its turn");
     *ret_served = served;
     return OK;
@@ -496,7 +500,7 @@ void served_open(struct served *served) {
     pthread_mutex_lock(&served->lock);
     if (served->stage == SERVED_IMPORTING && !served->begun) { /* else it was closed meanwhile */
         served->begun = true;
-        env_post(served->loop.env, &served->import_task);
+        env_post(served->env, &served->import_task);
     }
     /* The engine's first word beyond 0 % comes when it has its disks. */
     while (served->stage == SERVED_IMPORTING && served->percent == 0) {
@@ -530,7 +534,7 @@ void served_unref(struct served *served) {
         return;
     }
     ASSERT(served->engine == NULL);
-    loop_stop(&served->loop);
+    loop_stop(&served->own);
     snapshot_unref(served->latest);
     snapshot_unref(served->noted);
     for (uint32_t i = 0; i < served->import.path_count; i++) {
@@ -617,7 +621,7 @@ static void change_fiber(void *arg) {
 
 void served_change(struct served *served, void (*fn)(struct engine *engine, void *arg), void *arg) {
     struct change change = {.served = served, .fn = fn, .arg = arg};
-    fiber_call(served->loop.env, change_fiber, &change);
+    fiber_call(served->env, change_fiber, &change);
 }
 
 struct record_change {
@@ -655,7 +659,7 @@ struct volume_door *served_door(struct served *served) {
 static void close_fiber(void *arg) {
     struct served *served = arg;
     struct errmsg failure = {0};
-    env_timer_cancel(served->loop.env, &served->tick);
+    env_timer_cancel(served->env, &served->tick);
     watch_free(served->watch);
     served->watch = NULL;
     struct engine *engine = served->engine;
@@ -669,7 +673,7 @@ static void close_fiber(void *arg) {
 
 static void close_run(struct env_task *task) {
     struct served *served = CONTAINER_OF(task, struct served, close_task);
-    fiber_start(served->loop.env, close_fiber, served);
+    fiber_start(served->env, close_fiber, served);
 }
 
 int served_close(struct served *served, bool exported, uint64_t deadline_ns,
@@ -691,7 +695,7 @@ int served_close(struct served *served, bool exported, uint64_t deadline_ns,
         while (!exported && served->changing && wait_until(served, give_up)) {
         }
         if (exported || !served->changing) {
-            env_post(served->loop.env, &served->close_task);
+            env_post(served->env, &served->close_task);
         }
     }
     while (served->stage == SERVED_CLOSING && wait_until(served, give_up)) {

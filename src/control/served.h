@@ -68,8 +68,9 @@ struct served_import_options {
 
 struct served;
 
-/* Starts the thread. One reference, the caller's. */
-HF_MUST_CHECK int served_start(const char *name, const char *state_dir,
+/* Starts the pool's thread, or with `env` makes it a guest of a loop that outlives its service. One
+ * reference, the caller's. */
+HF_MUST_CHECK int served_start(const char *name, const char *state_dir, struct env *env,
                                const struct served_import_options *options,
                                struct served **ret_served, struct errmsg *reterr);
 /* Starts the import and waits until it has opened the pool's disks and let go of all others, or has

@@ -48,6 +48,7 @@ struct target {
 struct targets {
     struct loop loops[ISCSI_LOOPS_MAX];
     uint32_t loop_count;
+    bool has_guest; /* a pool lives on the first loop */
     struct iscsi_server *server;
     struct list live, ended; /* struct target */
     struct list users;       /* struct users */
@@ -58,6 +59,11 @@ struct targets {
 };
 
 enum { POLL_NS = 5 * NS_PER_MS };
+
+/* Up to so many cores the first pool has no thread of its own but is a guest on the loop that
+ * speaks iSCSI. Each command would otherwise change threads twice, which costs more than the
+ * engine's whole work for it, and the initiator, or another pool, has a use for the other core. */
+enum { SHARING_CORES_MAX = 2 };
 
 static void event_tell(void *owner, enum iscsi_event kind, const char *text) {
     static const enum event_kind kinds[] = {[ISCSI_LOGIN] = EVENT_LOGIN,
@@ -555,11 +561,15 @@ static void end_loops(struct targets *targets) {
     mem_free(targets);
 }
 
-/* 0: as many as this process may use cores. */
-static uint32_t threads_wanted(uint64_t threads) {
+static uint64_t core_count(void) {
     cpu_set_t set;
-    if (threads == 0 && sched_getaffinity(0, sizeof(set), &set) == 0) {
-        threads = (uint64_t)CPU_COUNT(&set);
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint64_t)CPU_COUNT(&set) : 1;
+}
+
+/* 0: as many as this process may use cores; one if that is taken by a pool as well. */
+static uint32_t threads_wanted(uint64_t threads, bool has_guest) {
+    if (threads == 0) {
+        threads = has_guest ? 1 : core_count();
     }
     return (uint32_t)MAX(MIN(threads, (uint64_t)ISCSI_LOOPS_MAX), (uint64_t)1);
 }
@@ -571,7 +581,8 @@ int targets_start(const char *state_dir, uint64_t threads, struct targets **ret_
     list_init(&targets->ended);
     list_init(&targets->users);
     (void)pthread_mutex_init(&targets->portals_lock, NULL);
-    uint32_t wanted = threads_wanted(threads);
+    targets->has_guest = threads == 0 && core_count() <= SHARING_CORES_MAX;
+    uint32_t wanted = threads_wanted(threads, targets->has_guest);
     int error = OK;
     while (error == OK && targets->loop_count < wanted) {
         char name[16] = "iscsi";
@@ -589,6 +600,10 @@ int targets_start(const char *state_dir, uint64_t threads, struct targets **ret_
     fiber_call(targets->loops[0].env, start_fiber, &call);
     *ret_targets = targets;
     return OK;
+}
+
+struct env *targets_env(struct targets *targets) {
+    return targets->has_guest ? targets->loops[0].env : NULL;
 }
 
 int targets_listen(struct targets *targets, const struct config_list *listen, uint32_t index,

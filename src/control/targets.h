@@ -18,6 +18,8 @@ struct targets;
 /* Everything but the portals: nobody can connect yet. `threads` loops; 0: one a core. */
 HF_MUST_CHECK int targets_start(const char *state_dir, uint64_t threads,
                                 struct targets **ret_targets, struct errmsg *reterr);
+/* The loop that the first pool is to live on; NULL: one of its own. */
+struct env *targets_env(struct targets *targets);
 /* Listens on the address `index` of `listen`, if that is not open yet: then ret_opened is set. Its
  * portal group tag, where the list names none, depends on the list alone: initiators and
  * reservations know a portal by it, whichever of them could be opened before. */

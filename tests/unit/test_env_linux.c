@@ -559,6 +559,61 @@ static void a_spinning_loop_works_too(void **state) {
     run_as_fiber(file_disk_body);
 }
 
+/* Many short waits, which are spun through, and long ones, which must not be. */
+static void short_and_long_body(void) {
+    struct timespec ts;
+    for (int i = 0; i < 200; i++) {
+        fiber_sleep_until(env_now_ns(env) + 10 * NS_PER_US);
+    }
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    uint64_t before_ns = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+    for (int i = 0; i < 4; i++) {
+        fiber_sleep_until(env_now_ns(env) + 100 * NS_PER_MS);
+    }
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    uint64_t used_ns = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec - before_ns;
+    assert_true(used_ns < 100 * NS_PER_MS); /* spinning would have used 400 */
+}
+
+static void an_idle_loop_does_not_spin(void **state) {
+    enum env_linux_ring *mode = *state;
+    env_linux_free(env);
+    struct env_linux_options options = {.ring = *mode, .spin_ns = NS_PER_MS};
+    assert_int_equal(env_linux_new(&options, &env, NULL), OK);
+    run_as_fiber(short_and_long_body);
+}
+
+/* Long I/Os that the loop does itself let short ones pass, and come to their end. */
+static void short_io_body(void) {
+    enum { LONGS = 16, LONG_BYTES = 1 << 20 };
+    struct env_disk *disk = disk_open_ok("mem:short:16M", false);
+    struct io longs[LONGS], brief;
+    uint8_t *data = mem_alloc(LONG_BYTES + PAGE_BYTES);
+    uint8_t *aligned = data + (PAGE_BYTES - (uintptr_t)data % PAGE_BYTES) % PAGE_BYTES;
+    memset(aligned, 7, LONG_BYTES);
+    for (int i = 0; i < LONGS; i++) {
+        io_begin(&longs[i], disk, ENV_IO_WRITE, (uint64_t)i * LONG_BYTES, aligned, LONG_BYTES);
+    }
+    io_begin(&brief, disk, ENV_IO_READ, 0, aligned, PAGE_BYTES);
+    assert_int_equal(io_wait(&brief), OK);
+    int done = 0;
+    for (int i = 0; i < LONGS; i++) {
+        done += longs[i].is_done;
+    }
+    assert_true(done < LONGS / 2);
+    for (int i = 0; i < LONGS; i++) {
+        assert_int_equal(io_wait(&longs[i]), OK);
+    }
+    mem_free(data);
+    env_disk_close(disk);
+    assert_int_equal(env_linux_memory_disk_drop("short"), OK);
+}
+
+static void short_io_passes_long_io(void **state) {
+    (void)state;
+    run_as_fiber(short_io_body);
+}
+
 /* ---- state records ---- */
 
 static void state_records(void **state) {
@@ -613,6 +668,8 @@ int main(void) {
         BOTH(threads_post_and_call),
         BOTH(a_loop_of_another_thread),
         BOTH(a_spinning_loop_works_too),
+        BOTH(an_idle_loop_does_not_spin),
+        BOTH(short_io_passes_long_io),
         BOTH(state_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

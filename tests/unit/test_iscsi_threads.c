@@ -305,7 +305,7 @@ static void start_some(struct host *h) {
     }
 }
 
-enum { ABORT_TASK = 1, ABORT_TASK_SET = 2, CLEAR_TASK_SET = 4, LUN_RESET = 5 };
+enum { ABORT_TASK = 1, ABORT_TASK_SET = 2, CLEAR_TASK_SET = 4, LUN_RESET = 5, NO_SUCH_LUN = 2 };
 
 /* A function about the unit, or the newest task; the answers that come before its own are looked
  * at. */
@@ -324,7 +324,8 @@ static void ask(struct host *h, uint8_t function) {
             (void)judge(h);
         }
     } while (bhs_opcode(h->bhs) != OP_TASK_MANAGEMENT_RESPONSE);
-    if (h->bhs[AT_RESPONSE] != 0) {
+    bool taken = h->number == 0 && h->bhs[AT_RESPONSE] == NO_SUCH_LUN; /* as in judge() */
+    if (h->bhs[AT_RESPONSE] != 0 && !taken) {
         problem(h, "task management", h->bhs[AT_RESPONSE]);
     }
     h->did.aborts += function != LUN_RESET;

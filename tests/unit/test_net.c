@@ -511,6 +511,56 @@ static void accepting_survives_a_lack_of_descriptors(void **state) {
     settle();
 }
 
+/* ---- reads, while the loop has always something to do ---- */
+
+struct busy {
+    struct env_task task;
+    struct net_listener *listener;
+    struct net_stream *stream;
+    uint64_t until_ns;
+    uint8_t bytes[16];
+    int64_t got;
+};
+
+static void busy_run(struct env_task *task) {
+    struct busy *busy = CONTAINER_OF(task, struct busy, task);
+    if (busy->got != 0 || env_now_ns(env) >= busy->until_ns) {
+        env_stop(env);
+    } else {
+        env_defer(env, task);
+    }
+}
+
+static void busy_read(void *owner, int64_t result) {
+    struct busy *busy = owner;
+    busy->got = result;
+}
+
+static void busy_accepted(void *owner, struct net_stream *stream) {
+    struct busy *busy = owner;
+    struct iovec iov = {busy->bytes, sizeof(busy->bytes)};
+    busy->stream = stream;
+    net_stream_readv(stream, &iov, 1, busy_read, busy);
+    env_defer(env, &busy->task);
+}
+
+static void a_busy_loop_reads(void **state) {
+    (void)state;
+    struct busy busy = {.task.run = busy_run, .until_ns = env_now_ns(env) + 10 * NS_PER_S};
+    assert_int_equal(net_listen(env, "127.0.0.1:0", busy_accepted, &busy, &busy.listener, NULL),
+                     OK);
+    int fd = connect_to(net_listener_address(busy.listener));
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "hello", 5), 5);
+    env_run(env);
+    assert_int_equal(busy.got, 5);
+    assert_memory_equal(busy.bytes, "hello", 5);
+    net_stream_close(busy.stream, NULL, NULL);
+    net_listener_close(busy.listener);
+    settle();
+    (void)close(fd);
+}
+
 #define BOTH(name)                                                                                 \
     {#name " (auto)", name, setup, teardown, &modes[0]}, {                                         \
 #name " (epoll)", name, setup, teardown, &modes[1]                                         \
@@ -527,6 +577,7 @@ int main(void) {
         BOTH(addresses_are_checked),
         BOTH(a_port_is_taken_once),
         BOTH(stale_unix_sockets_are_replaced),
+        BOTH(a_busy_loop_reads),
         BOTH(accepting_survives_a_lack_of_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

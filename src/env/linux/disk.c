@@ -17,7 +17,7 @@
 #include "base/size.h"
 #include "env/linux/internal.h"
 
-enum { UNIT_BYTES = 4096 };
+enum { UNIT_BYTES = 4096, OWN_SHORT_BYTES = 64 << 10, OWN_TURN_BYTES = 256 << 10 };
 
 /* ---- opening and closing ---- */
 
@@ -126,30 +126,64 @@ static bool moves_data(const struct env_io *io) {
     return io->op == ENV_IO_READ || io->op == ENV_IO_WRITE;
 }
 
-static void own_submit(struct linux_env *l, struct env_io *io) {
-    if (l->own_first == NULL) {
+/* ---- I/Os that the loop does itself ----
+ *
+ * To memory: each is a copy. A checkpoint hands over so many long ones at once that requests would
+ * wait for all of them, 10 ms and more; so a turn does all that are short, whenever they came, and
+ * then long ones until it has moved its share, at least one. */
+
+static void own_defer(struct linux_env *l) {
+    if (!l->own_task_is_queued) {
+        l->own_task_is_queued = true;
         env_defer(&l->env, &l->own_task);
     }
+}
+
+static void own_submit(struct linux_env *l, struct env_io *io) {
+    struct io_queue *queue = io->length_bytes <= OWN_SHORT_BYTES ? &l->own_short : &l->own_long;
     io->backend_next = NULL;
-    *l->own_end = io;
-    l->own_end = &io->backend_next;
+    *queue->end = io;
+    queue->end = &io->backend_next;
+    own_defer(l);
+}
+
+static struct env_io *queue_take(struct io_queue *queue) {
+    struct env_io *io = queue->first;
+    if (io != NULL) {
+        queue->first = io->backend_next;
+        if (queue->first == NULL) {
+            queue->end = &queue->first;
+        }
+    }
+    return io;
+}
+
+static void own_perform(struct env_io *io) {
+    struct linux_disk *disk = linux_io_of(io)->disk;
+    if (disk->memory != NULL) {
+        memory_perform(disk->memory, disk->window_bytes + io->offset_bytes, io);
+        linux_io_return(io, OK);
+    } else {
+        linux_io_finish(io, handle_perform(disk->handle, io));
+    }
 }
 
 void linux_own_run(struct env_task *task) {
     struct linux_env *l = CONTAINER_OF(task, struct linux_env, own_task);
-    struct env_io *io = l->own_first;
-    l->own_first = NULL;
-    l->own_end = &l->own_first;
-    while (io != NULL) {
-        struct env_io *next = io->backend_next; /* done() may submit it again */
-        struct linux_disk *disk = linux_io_of(io)->disk;
-        if (disk->memory != NULL) {
-            memory_perform(disk->memory, disk->window_bytes + io->offset_bytes, io);
-            linux_io_return(io, OK);
-        } else {
-            linux_io_finish(io, handle_perform(disk->handle, io));
-        }
-        io = next;
+    struct io_queue now = l->own_short; /* what done() submits is for the next turn */
+    l->own_task_is_queued = false;
+    l->own_short.first = NULL;
+    l->own_short.end = &l->own_short.first;
+    struct env_io *io;
+    while ((io = queue_take(&now)) != NULL) {
+        own_perform(io);
+    }
+    for (uint64_t bytes = 0; bytes < OWN_TURN_BYTES && (io = queue_take(&l->own_long)) != NULL;) {
+        bytes += io->length_bytes;
+        own_perform(io);
+    }
+    if (l->own_long.first != NULL) {
+        own_defer(l);
     }
 }
 

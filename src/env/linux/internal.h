@@ -25,20 +25,28 @@ struct epoll_client {
     void (*notify)(struct epoll_client *client, uint32_t events);
 };
 
+/* I/Os by backend_next, first in first out. */
+struct io_queue {
+    struct env_io *first, **end;
+};
+
 struct linux_env {
     struct env env;
     char state_dir[256];
     uint32_t disk_workers;
-    uint64_t spin_ns;
+    uint64_t spin_ns, no_spin_until_ns;
+    bool spins; /* the last wait was short */
 
     int epoll_fd;
-    int wake_fd; /* in the set edge-triggered, so it is never read */
-    uint32_t turns_unpolled;
+    int wake_fd;         /* in the set edge-triggered, so it is never read */
+    uint64_t sockets_ns; /* when sockets were looked at and read last */
+    struct list readers; /* streams that have something to be read, by in_readers */
     atomic_bool is_sleeping;
     /* Threads inside env_post(), which touches the environment after the loop can see the task. */
     atomic_uint posters;
 
     bool has_ring;
+    uint32_t ring_ios; /* that it, or its backlog, has in hand */
     bool ring_is_enabled;
     struct io_uring ring;
     struct ring_op epoll_op;
@@ -47,10 +55,10 @@ struct linux_env {
     struct env_io *backlog; /* did not fit the submission queue */
     struct env_io **backlog_end;
 
-    uint64_t outstanding;     /* I/Os of all disks */
-    struct env_io *own_first; /* those that the loop does itself */
-    struct env_io **own_end;
+    uint64_t outstanding;                /* I/Os of all disks */
+    struct io_queue own_short, own_long; /* those that the loop does itself */
     struct env_task own_task;
+    bool own_task_is_queued;
 };
 
 static inline struct linux_env *linux_env_of(struct env *env) {
@@ -109,8 +117,13 @@ static inline struct env_io *env_io_of(struct linux_io *lio) {
 /* ---- loop.c ---- */
 
 /* Takes what the epoll set holds, waiting at most `timeout_ns` (UINT64_MAX: as long as it takes).
- */
-void epoll_collect(struct linux_env *l, uint64_t timeout_ns);
+ * True if it held anything. */
+bool epoll_collect(struct linux_env *l, uint64_t timeout_ns);
+
+/* ---- stream.c ---- */
+
+/* Lets those that have something to be read read it, in the next turn. */
+void streams_read(struct linux_env *l);
 
 /* ---- ring.c ---- */
 
@@ -140,7 +153,7 @@ void linux_io_finish(struct env_io *io, int64_t result);
 void linux_io_fail(struct env_io *io, int errnum);
 /* linux_io_finish() with the errno's place taken by a code of base/error.h. */
 void linux_io_return(struct env_io *io, int error);
-/* Does what is queued for the loop itself. */
+/* Does what is queued for the loop itself, as far as a turn may take. */
 void linux_own_run(struct env_task *task);
 
 /* ---- handle.c: a file descriptor that threads share ---- */

@@ -17,7 +17,8 @@ struct env_linux_options {
     uint32_t queue_depth;  /* submission queue entries, one turn's batch [512] */
     uint32_t disk_workers; /* threads a disk, where they do its I/O [16] */
     const char *state_dir; /* ["/var/lib/holdfast"] */
-    uint64_t spin_ns;      /* look for work this long before sleeping [0: sleep at once] */
+    uint64_t
+        spin_ns; /* look for work this long before sleeping, if the last wait was shorter [0] */
 };
 
 /* ERR_UNSUPPORTED, ERR_LIMIT (no file descriptors left). `options` may be NULL. May be called by

@@ -4,7 +4,16 @@
  * Sleeping and waking. Before it sleeps the loop sets `is_sleeping` and then looks once more at the
  * queue of posted tasks; a poster pushes and then looks at `is_sleeping`. Both in sequentially
  * consistent order, so at least one of them sees the other, and posting to a loop that is awake
- * costs no system call. */
+ * costs no system call.
+ *
+ * Spinning. Waking a thread costs whoever wakes it a system call, and often an interrupt of another
+ * processor, and then there is the time until it runs. So a loop that had to wait only a little the
+ * last time looks for work for `spin_ns` before it sleeps; one that waits longer than that sleeps
+ * at once the next time, so that nothing is burnt when little happens. A spinning loop that finds
+ * that it stood still has taken a processor that others want, and does without for a while.
+ *
+ * The ring and the sockets. While I/Os are in the ring the loop waits there, and the ring watches
+ * the epoll set; otherwise it waits for the epoll set itself, which saves a system call a wait. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +26,7 @@
 #include <sched.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "base/mem.h"
 #include "env/linux/internal.h"
 
@@ -25,7 +35,10 @@ enum {
     QUEUE_DEPTH_MAX = 16384,
     DISK_WORKERS = 16,
     EPOLL_BATCH = 64,
-    BUSY_TURNS_UNPOLLED = 4, /* without a ring, a busy loop looks at its sockets every so often */
+    SOCKETS_NS = 200 * NS_PER_US, /* a busy loop looks at its sockets every so often */
+    SPIN_LOOKS = 16,              /* at what costs nothing, for each at the sockets */
+    SPIN_GAP_NS = 50 * NS_PER_US, /* longer than a look takes: something else has run */
+    SPIN_PENANCE_NS = 20 * NS_PER_MS,
 };
 
 /* ---- clocks, randomness ---- */
@@ -70,8 +83,9 @@ static void linux_wake(struct env *env) {
     }
 }
 
-void epoll_collect(struct linux_env *l, uint64_t timeout_ns) {
+bool epoll_collect(struct linux_env *l, uint64_t timeout_ns) {
     struct epoll_event events[EPOLL_BATCH];
+    bool any = false;
     struct timespec ts = {(time_t)(timeout_ns / NS_PER_S), (long)(timeout_ns % NS_PER_S)};
     for (;;) {
         int count = timeout_ns == 0 ? epoll_wait(l->epoll_fd, events, EPOLL_BATCH, 0)
@@ -83,6 +97,7 @@ void epoll_collect(struct linux_env *l, uint64_t timeout_ns) {
                                timeout_ns == UINT64_MAX ? -1 : (int)(ms < 60000 ? ms : 60000));
         }
         ASSERT(count >= 0 || errno == EINTR);
+        any |= count > 0;
         for (int i = 0; i < count; i++) {
             struct epoll_client *client = events[i].data.ptr;
             if (client != NULL) { /* NULL: the eventfd, whose work was to end the wait */
@@ -90,7 +105,7 @@ void epoll_collect(struct linux_env *l, uint64_t timeout_ns) {
             }
         }
         if (count < EPOLL_BATCH) {
-            return;
+            return any;
         }
         timeout_ns = 0;
     }
@@ -98,7 +113,7 @@ void epoll_collect(struct linux_env *l, uint64_t timeout_ns) {
 
 /* ---- running ---- */
 
-static uint64_t sleep_ns(struct linux_env *l) {
+static uint64_t sleep_ns(struct linux_env *l, uint64_t now_ns) {
     if (env_is_ready(&l->env)) {
         return 0;
     }
@@ -106,21 +121,23 @@ static uint64_t sleep_ns(struct linux_env *l) {
     if (at_ns == UINT64_MAX) {
         return UINT64_MAX;
     }
-    uint64_t now_ns = linux_now(&l->env);
     return at_ns > now_ns ? at_ns - now_ns : 0;
 }
 
-static bool has_work(struct linux_env *l) {
-    return atomic_load_explicit(&l->env.posted, memory_order_relaxed) != NULL ||
-           (l->has_ring && ring_has_completions(l));
+static bool ring_is_used(const struct linux_env *l) {
+    return l->has_ring && l->ring_ios > 0;
 }
 
-/* True if work turned up within the time. */
-static bool spin(struct linux_env *l, uint64_t timeout_ns) {
-    uint64_t span_ns = l->spin_ns < timeout_ns ? l->spin_ns : timeout_ns;
-    uint64_t began_ns = linux_now(&l->env);
-    do {
-        for (int i = 0; i < 32; i++) {
+/* Of a ring that is not used nobody takes what may lie there: that the epoll set has events. */
+static bool has_work(struct linux_env *l) {
+    return atomic_load_explicit(&l->env.posted, memory_order_relaxed) != NULL ||
+           (ring_is_used(l) && ring_has_completions(l));
+}
+
+/* Looks for work for so long. True if some turned up. */
+static bool spin(struct linux_env *l, uint64_t began_ns, uint64_t span_ns) {
+    for (uint64_t before_ns = began_ns, now_ns;; before_ns = now_ns) {
+        for (int i = 0; i < SPIN_LOOKS; i++) {
             if (has_work(l)) {
                 return true;
             }
@@ -128,34 +145,64 @@ static bool spin(struct linux_env *l, uint64_t timeout_ns) {
             __builtin_ia32_pause();
 #endif
         }
-    } while (linux_now(&l->env) - began_ns < span_ns);
-    return false;
+        if (epoll_collect(l, 0)) {
+            return true;
+        }
+        now_ns = linux_now(&l->env);
+        if (now_ns - before_ns > SPIN_GAP_NS) {
+            l->no_spin_until_ns = now_ns + SPIN_PENANCE_NS;
+            return false;
+        }
+        if (now_ns - began_ns >= span_ns) {
+            return false;
+        }
+    }
+}
+
+static void sleep_for(struct linux_env *l, uint64_t timeout_ns) {
+    atomic_store(&l->is_sleeping, true);
+    if (atomic_load(&l->env.posted) != NULL) {
+        timeout_ns = 0;
+    }
+    if (ring_is_used(l)) {
+        ring_wait(l, timeout_ns);
+    } else {
+        (void)epoll_collect(l, timeout_ns);
+    }
+    atomic_store_explicit(&l->is_sleeping, false, memory_order_relaxed);
+}
+
+/* With tasks in hand: sockets are looked at every so often. */
+static void look_at_sockets(struct linux_env *l, uint64_t now_ns) {
+    if (now_ns - l->sockets_ns >= SOCKETS_NS) {
+        l->sockets_ns = now_ns;
+        if (!ring_is_used(l)) {
+            (void)epoll_collect(l, 0);
+        }
+        streams_read(l);
+    }
 }
 
 static void wait_for_work(struct linux_env *l) {
-    uint64_t timeout_ns = sleep_ns(l);
-    if (timeout_ns > 0 && l->spin_ns > 0) {
-        if (l->has_ring) {
-            ring_wait(l, 0); /* what is queued must be under way while we spin */
-            timeout_ns = sleep_ns(l);
-        }
-        if (timeout_ns > 0 && spin(l, timeout_ns)) {
-            timeout_ns = 0;
-        }
+    uint64_t now_ns = linux_now(&l->env), timeout_ns = sleep_ns(l, now_ns);
+    if (ring_is_used(l) && (timeout_ns == 0 || l->spins)) {
+        ring_wait(l, 0); /* what is queued is under way while we are busy, or spin */
+        timeout_ns = sleep_ns(l, now_ns);
     }
-    if (timeout_ns > 0) {
-        atomic_store(&l->is_sleeping, true);
-        if (atomic_load(&l->env.posted) != NULL) {
-            timeout_ns = 0;
+    if (timeout_ns == 0) {
+        look_at_sockets(l, now_ns);
+        return;
+    }
+    if (list_is_empty(&l->readers)) {
+        uint64_t spun_ns = l->spins ? MIN(l->spin_ns, timeout_ns) : 0;
+        if (spun_ns == 0 || !spin(l, now_ns, spun_ns)) {
+            sleep_for(l, timeout_ns - spun_ns);
         }
+        uint64_t woke_ns = linux_now(&l->env);
+        l->spins = woke_ns - now_ns < l->spin_ns && woke_ns >= l->no_spin_until_ns;
     }
-    if (l->has_ring) {
-        ring_wait(l, timeout_ns);
-    } else if (timeout_ns > 0 || ++l->turns_unpolled >= BUSY_TURNS_UNPOLLED) {
-        l->turns_unpolled = 0;
-        epoll_collect(l, timeout_ns);
-    }
-    atomic_store_explicit(&l->is_sleeping, false, memory_order_relaxed);
+    l->sockets_ns = now_ns;
+    streams_read(l);
 }
 
 static void linux_run(struct env *env) {
@@ -225,7 +272,9 @@ int env_linux_new(const struct env_linux_options *options, struct env **ret_env,
     env_init(&l->env, &linux_ops);
     l->disk_workers = options->disk_workers != 0 ? options->disk_workers : DISK_WORKERS;
     l->spin_ns = options->spin_ns;
-    l->own_end = &l->own_first;
+    list_init(&l->readers);
+    l->own_short.end = &l->own_short.first;
+    l->own_long.end = &l->own_long.first;
     l->own_task.run = linux_own_run;
     l->backlog_end = &l->backlog;
     const char *state_dir = options->state_dir != NULL ? options->state_dir : "/var/lib/holdfast";

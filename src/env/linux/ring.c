@@ -124,6 +124,7 @@ static void io_completed(struct ring_op *op, int result) {
     struct env_io *io = env_io_of(lio);
     struct linux_disk *disk = lio->disk;
     bool is_file = disk->info.kind == ENV_DISK_FILE;
+    linux_disk_env(disk)->ring_ios--;
     if (is_file && result == -EOPNOTSUPP) {
         disk->way = WAY_THREADS; /* this kernel's file system does not know RWF_NOWAIT */
     }
@@ -160,6 +161,7 @@ static void prepare(struct io_uring_sqe *sqe, struct env_io *io) {
 }
 
 void ring_submit(struct linux_env *l, struct env_io *io) {
+    l->ring_ios++;
     struct io_uring_sqe *sqe = l->backlog == NULL ? io_uring_get_sqe(&l->ring) : NULL;
     if (sqe != NULL) {
         prepare(sqe, io);
@@ -219,7 +221,7 @@ static void reap(struct linux_env *l) {
     } while (count > 0);
     if (l->epoll_has_events) {
         l->epoll_has_events = false;
-        epoll_collect(l, 0);
+        (void)epoll_collect(l, 0);
     }
 }
 

@@ -2,9 +2,11 @@
 /* Streams.
  *
  * A socket is put into the loop's epoll set once, edge-triggered, and we remember whether it is
- * readable and writable. A call tries its system call in the loop's next turn if the socket is
- * ready as far as we know, else when an event says so; so a busy stream costs one system call a
- * read or write and none to rearm anything.
+ * readable and writable. A call tries its system call if the socket is ready as far as we know,
+ * else when an event says so; so a busy stream costs one system call a read or write and none to
+ * rearm anything. Writes are made in the loop's next turn. Reads wait until it has done what it has
+ * in hand, or for SOCKETS_NS (loop.c): so what came in together goes through the steps of its work
+ * together, and shares log rows and answers, instead of following each other one by one.
  *
  * After a short read the socket is empty: reading again would only be told so (epoll(7)), and what
  * arrives later raises a new event. Unless the peer has hung up: that event has been and gone, and
@@ -46,7 +48,8 @@ struct linux_stream {
     struct epoll_client client;
     struct env_task task;
     int fd;
-    bool task_is_queued;
+    bool task_is_queued, may_read;
+    struct list in_readers;
     bool is_readable, is_writable, has_hung_up;
     bool is_closing;
     struct transfer read, write;
@@ -105,6 +108,7 @@ struct net_stream *linux_stream_new(struct env *env, int fd, const char *local) 
     s->client.notify = stream_notify;
     s->base.env = env;
     s->task.run = stream_run;
+    list_init(&s->in_readers);
     s->fd = fd;
     s->is_writable = true; /* it is new; the first event will say the same */
     struct sockaddr_storage address;
@@ -139,12 +143,30 @@ static void stream_queue(struct linux_stream *s) {
     }
 }
 
+static void stream_queue_read(struct linux_stream *s) {
+    if (!s->may_read && list_is_empty(&s->in_readers)) {
+        list_append(&linux_env_of(s->base.env)->readers, &s->in_readers);
+    }
+}
+
+void streams_read(struct linux_env *l) {
+    struct list *node;
+    while ((node = list_pop(&l->readers)) != NULL) {
+        struct linux_stream *s = CONTAINER_OF(node, struct linux_stream, in_readers);
+        s->may_read = true;
+        stream_queue(s);
+    }
+}
+
 static void stream_notify(struct epoll_client *client, uint32_t events) {
     struct linux_stream *s = CONTAINER_OF(client, struct linux_stream, client);
     s->has_hung_up |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     s->is_readable |= s->has_hung_up || (events & EPOLLIN) != 0;
     s->is_writable |= (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0;
-    if ((s->is_readable && s->read.done != NULL) || (s->is_writable && s->write.done != NULL)) {
+    if (s->is_readable && s->read.done != NULL) {
+        stream_queue_read(s);
+    }
+    if (s->is_writable && s->write.done != NULL) {
         stream_queue(s);
     }
 }
@@ -170,7 +192,7 @@ void linux_stream_readv(struct net_stream *stream, const struct iovec *iov, uint
     struct linux_stream *s = linux_stream_of(stream);
     transfer_begin(s, &s->read, iov, iov_count, done, owner);
     if (s->is_readable) {
-        stream_queue(s);
+        stream_queue_read(s);
     }
 }
 
@@ -274,7 +296,8 @@ static void stream_run(struct env_task *task) {
         stream_write(s);
     }
     /* The callback may have closed it: then the task is queued again, and the stream lives. */
-    if (!s->is_closing && s->read.done != NULL && s->is_readable) {
+    if (!s->is_closing && s->may_read && s->read.done != NULL && s->is_readable) {
+        s->may_read = false;
         stream_read(s);
     }
 }
@@ -286,5 +309,6 @@ void linux_stream_close(struct net_stream *stream, void (*closed)(void *owner), 
     s->closed = closed;
     s->closed_owner = owner;
     (void)epoll_ctl(linux_env_of(s->base.env)->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    list_remove(&s->in_readers);
     stream_queue(s);
 }
