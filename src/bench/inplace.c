@@ -527,6 +527,13 @@ static void write_fiber(void *arg) {
 
 /* ---- the door ---- */
 
+/* Thick: all of it is taken, and more than that there is not. */
+static void answer_space(const struct inplace *a, struct volume_space *ret_space) {
+    uint64_t bytes = a->blocks * BLOCK_BYTES;
+    *ret_space =
+        (struct volume_space){.used_bytes = bytes, .free_bytes = bytes, .total_bytes = bytes};
+}
+
 static void inplace_dispatch(struct volume_door *door, struct volume_request *r) {
     struct inplace *a = CONTAINER_OF(door, struct inplace, door);
     if (!range_is_within(r->offset_bytes, r->length_bytes, a->blocks * BLOCK_BYTES)) {
@@ -555,6 +562,14 @@ static void inplace_dispatch(struct volume_door *door, struct volume_request *r)
         volume_complete(r, ERR_READ_ONLY);
         return;
     case VOLUME_FLUSH: /* it answers from memory, whatever is asked: see the head */
+        volume_complete(r, OK);
+        return;
+    case VOLUME_RECALL: /* nothing was ever kept */
+        memset(r->iov[0].iov_base, 0, r->iov[0].iov_len);
+        volume_complete(r, OK);
+        return;
+    case VOLUME_SPACE:
+        answer_space(a, r->iov[0].iov_base);
         volume_complete(r, OK);
         return;
     default:

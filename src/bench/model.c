@@ -3,9 +3,10 @@
  *
  * What runs. Holdfast is its own engine, unchanged: log, overlay, checkpoints, cleaner, map, trees,
  * parity. It sees modelled disks (env/sim) through the environment as it would see real ones. The
- * classic array is a model (inplace.c). Both answer at a volume door; in front of it lies a
- * modelled link (link.c), and in front of that a client that keeps `depth` requests under way
- * (model_load.c).
+ * classic array is a model (inplace.c). Both answer at a volume door; in front of it run the SCSI
+ * device server and the iSCSI target, unchanged too, and over simulated cables an initiator
+ * (link.c); in front of that a client keeps `depth` requests under way (model_load.c). What only
+ * prepares (filling, overwriting) goes to the array's door at once.
  *
  * Scale. Disks, span, memory, chunks and rings are all made smaller by one factor, so that hours
  * fit into seconds. Seeks go by the fraction of the stroke, turns and transfers stay what they are
@@ -87,8 +88,9 @@ const char *const model_caveats[] = {
     "Processors take no time, but for one command after the other at the target (31 us each, what "
     "Holdfast's own takes). Checksums, parity and copies are free: on flash and fast links the "
     "figures are too good.",
-    "Links lose nothing and never wait for a window; the protocol is modelled by its headers and "
-    "one command at a time, until the real iSCSI code runs on a simulated network.",
+    "Links lose nothing. The iSCSI target, the SCSI device server and an initiator really talk "
+    "over "
+    "them; TCP is a window, a rate and headers, without acknowledgements, loss and congestion.",
     "Flash collects no garbage beyond its tail of slow commands: it writes at random as fast as in "
     "order, for ever. Disks do not age, retry or vibrate.",
     "The classic array acknowledges from memory that a power cut would empty, pays for no journal "
@@ -304,10 +306,9 @@ static int birth_inplace(struct model *m) {
 static int birth(struct model *m) {
     int error = m->system == MODEL_HOLDFAST ? birth_engine(m) : birth_inplace(m);
     if (error == OK) {
-        m->link = link_new(m->door, &m->options->link);
-        error = fill(m);
+        error = link_new(m->door, m->volume, m->span_bytes, &m->options->link, &m->link, m->reterr);
     }
-    return error;
+    return error == OK ? fill(m) : error;
 }
 
 /* The last disk that holds some of it goes; the array notices, and goes on without. */
