@@ -9,6 +9,8 @@
 
 enum { MODEL_WINDOWS = 10 };
 
+enum model_load_phase { LOAD_WARMS_UP, LOAD_COUNTS, LOAD_IS_OVER };
+
 struct model_load {
     struct volume_door *door;
     uint64_t volume_id;
@@ -20,13 +22,17 @@ struct model_load {
     uint64_t time_ns;  /* 0: no limit */
     uint64_t requests; /* 0: no limit */
     uint64_t seed;
+    /* When to count instead of after ramp_ns, looked at after each request; NULL. */
+    enum model_load_phase (*phase)(void *owner);
+    void *owner;
 };
 
 struct model_load_result {
     uint64_t requests, bytes, failed, elapsed_ns; /* after the ramp */
     int first_error;
     struct bench_histogram latencies;
-    uint64_t window[MODEL_WINDOWS]; /* requests in each tenth of time_ns */
+    uint64_t window[MODEL_WINDOWS]; /* requests in each tenth of time_ns … */
+    uint32_t windows;               /* … as many as there were whole ones */
 };
 
 /* Fiber: parks until the last request has come back. */

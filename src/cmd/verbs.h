@@ -92,6 +92,7 @@ enum option_id {
     OPT_DEPTH,
     OPT_FACTOR,
     OPT_DEGRADED,
+    OPT_REBUILDING,
     OPT_MATRIX,
     OPT_MARKDOWN,
     OPT_TITLE,
