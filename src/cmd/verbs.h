@@ -82,6 +82,7 @@ enum option_id {
     OPT_QUICK,
     OPT_READ_ONLY,
     OPT_PREPARED,
+    OPT_DURING,
     OPT_DESTROY_DATA,
     OPT_RESULTS,
     OPT_CSV,
