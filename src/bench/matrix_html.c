@@ -191,7 +191,7 @@ void matrix_html(FILE *out, const struct matrix *matrix) {
     size_format(any->settings.span_bytes, span, sizeof(span));
     size_format(any->machine.memory_bytes, memory, sizeof(memory));
     (void)fputs("<p class=\"soft\">RAID levels on modelled ", out);
-    put_html(out, first->disks.disks[0]->model.what);
+    put_html(out, first->disks.disks[0]->what);
     (void)fprintf(out,
                   " disks: span %s, depth %" PRIu32 ", memory %s, %" PRIu32 " s of virtual time; "
                   "factor %" PRIu32 "</p>",

@@ -132,7 +132,7 @@ void matrix_text(FILE *out, const struct matrix *matrix, bool markdown) {
     (void)fprintf(out,
                   "RAID levels on modelled %s, span %s: as published (iSCSI), Holdfast, and a "
                   "classic array that overwrites in place.\n",
-                  first->disks.disks[0]->model.name, span);
+                  first->disks.disks[0]->name, span);
     for (int test = 0; test < MODEL_CORNERS; test++) {
         char title[80];
         (void)snprintf(title, sizeof(title), "%s, %s", model_test_text((enum model_test)test),

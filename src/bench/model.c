@@ -359,8 +359,7 @@ static void look(const struct model *m, const char *path, struct look *ret_look)
 }
 
 static int make_disk(struct model *m, uint32_t place) {
-    const struct sim_model *model = &m->options->disks.disks[place]->model;
-    struct sim_disk_options disk = {.custom = model,
+    struct sim_disk_options disk = {.model = m->options->disks.disks[place]->name,
                                     .path = m->path[place],
                                     .size_bytes = m->disk_bytes[place],
                                     .scale = MIN((uint32_t)m->factor, disk_cache_scale_max)};
@@ -590,7 +589,7 @@ static int world_run(struct model *m, void (*fiber)(void *arg)) {
 
 static bool all_flash(const struct bench_disk_list *list) {
     for (uint32_t i = 0; i < list->count; i++) {
-        if (list->disks[i]->model.rotational) {
+        if (list->disks[i]->rotational) {
             return false;
         }
     }
@@ -602,7 +601,7 @@ static void scale(struct model *m, uint64_t factor) {
     m->factor = factor;
     uint64_t f = factor;
     for (uint32_t i = 0; i < o->disks.count; i++) {
-        m->disk_bytes[i] = round_down(o->disks.disks[i]->model.capacity_bytes / f, BLOCK_BYTES);
+        m->disk_bytes[i] = round_down(o->disks.disks[i]->capacity_bytes / f, BLOCK_BYTES);
     }
     m->geometry = (struct geometry){
         .chunk_blocks = MAX((uint32_t)(REAL_CHUNK_BYTES / BLOCK_BYTES / f), chunk_blocks_min),
@@ -622,7 +621,7 @@ static void scale(struct model *m, uint64_t factor) {
 static void scale_aged(struct model *m) {
     uint64_t raw = 0;
     for (uint32_t i = 0; i < m->options->disks.count; i++) {
-        raw += m->options->disks.disks[i]->model.capacity_bytes;
+        raw += m->options->disks.disks[i]->capacity_bytes;
     }
     scale(m, MAX(raw / aged_raw_bytes, (uint64_t)1));
     m->geometry.chunk_blocks = AGED_CHUNK_BLOCKS;

@@ -24,9 +24,9 @@ static void list_disks(void) {
     static const char *const heads[] = {"NAME", "WHAT", ">4K READS/S", "AFTER", NULL};
     struct table *table = table_new(heads);
     for (uint32_t i = 0; bench_disk_at(i) != NULL; i++) {
-        const struct bench_disk *disk = bench_disk_at(i);
-        table_text(table, disk->model.name);
-        table_text(table, disk->model.what);
+        const struct sim_model *disk = bench_disk_at(i);
+        table_text(table, disk->name);
+        table_text(table, disk->what);
         table_number(table, (uint64_t)disk->sheet_read_iops);
         table_text(table, disk->source);
     }

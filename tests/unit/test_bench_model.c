@@ -58,15 +58,15 @@ static double figure_of(const struct model_options *o, enum model_system system,
 static void every_disk_is_like_its_data_sheet(void **state) {
     (void)state;
     for (uint32_t i = 0; bench_disk_at(i) != NULL; i++) {
-        const struct bench_disk *disk = bench_disk_at(i);
-        struct model_options o = options_of(disk->model.name, PROFILE_SINGLE, "local");
+        const struct sim_model *disk = bench_disk_at(i);
+        struct model_options o = options_of(disk->name, PROFILE_SINGLE, "local");
         o.link.command_ns = 0;
         o.depth = 1;
         o.factor = 256;
-        o.seconds = disk->model.rotational ? 60 : 1;
-        o.span_bytes = disk->model.capacity_bytes;
+        o.seconds = disk->rotational ? 60 : 1;
+        o.span_bytes = disk->capacity_bytes;
         within(figure_of(&o, MODEL_BARE, MODEL_RAND_READ_4K), disk->sheet_read_iops, 10);
-        assert_ptr_equal(bench_disk_find(disk->model.name), disk);
+        assert_ptr_equal(bench_disk_find(disk->name), disk);
     }
     assert_null(bench_disk_find("hdd"));
 }
