@@ -116,10 +116,13 @@ static void touch_blocks(struct world *w, struct sim_disk *disk, bool latent) {
     }
 }
 
-void faults_rot(struct world *w) {
-    uint32_t index = (uint32_t)rng_below(&w->slow_rng, w->disk_count);
-    if (faults_bad(w) != 0 || w->tolerance == 0) {
-        return;
+bool faults_rot(struct world *w) {
+    uint32_t index = (uint32_t)rng_below(&w->slow_rng, w->disk_count), touched = 0;
+    for (uint32_t i = 0; i < w->disk_count && (w->missing >> index & 1) != 0; i++) {
+        index = (index + 1) % w->disk_count;
+    }
+    if (faults_bad(w) != 0 || (w->missing >> index & 1) != 0 || !within_budget(w, 1u << index)) {
+        return false;
     }
     struct sim_disk *disk = w->disks[index];
     uint64_t start = layout_chunk_start(&w->geometry) * BLOCK_BYTES, at = 0;
@@ -128,11 +131,12 @@ void faults_rot(struct world *w) {
     for (int i = 0; i < 200; i++) { /* of what is in chunks: labels and superblocks are no rows */
         if (sim_disk_find_written(disk, start + rng_below(&w->slow_rng, end - start), &at) &&
             at >= start && at < end) {
-            (void)(i % 2 == 0 ? sim_disk_rot(disk, at, (uint32_t)i)
-                              : sim_disk_make_latent(disk, at));
+            touched +=
+                i % 2 == 0 ? sim_disk_rot(disk, at, (uint32_t)i) : sim_disk_make_latent(disk, at);
         }
     }
     harm(w, faults_bad(w));
+    return touched > 0;
 }
 
 static void arm(struct world *w, struct sim_disk *disk, enum sim_fault fault) {

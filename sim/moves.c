@@ -38,6 +38,10 @@ static uint32_t disk_at(const struct world *w, const char *path) {
 static void forget_removed(struct world *w, uint32_t member) {
     uint32_t index = w->member_disk[member], bit = 1u << index;
     w->member_disk[member] = MEMBER_UNKNOWN;
+    if ((w->outside & bit) != 0) {
+        w->asked_to_leave &= ~bit;
+        return; /* it was listed, could not be admitted, and has left again */
+    }
     if ((w->asked_to_leave & bit) == 0) {
         world_fail(w, "disk %u (member %u) is no member any more, and nobody removed it", index,
                    member);

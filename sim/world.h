@@ -318,7 +318,7 @@ void ruin_deleted(struct world *w, const struct world_volume *v); /* that volume
 uint32_t faults_bad(struct world *w); /* mask of the disks that do not count now */
 void faults_event(struct world *w);   /* draws one and does it, within the budget */
 void faults_rot_other(struct world *w, uint32_t except); /* much of some other disk, if it may be */
-void faults_rot(struct world *w);  /* a disk holds wrong content, if none is bad */
+bool faults_rot(struct world *w);  /* a disk holds wrong content, if none is bad; false: none */
 void faults_slow(struct world *w); /* a disk becomes slow, or as fast as it should be */
 void faults_end(struct world *w);  /* everything that can be well again is */
 bool faults_lose(struct world *w, uint32_t index); /* it vanishes, if the budget allows that */

@@ -36,6 +36,7 @@
     X(detour_unverified, "what was computed because a disk is slow is not verified")               \
     X(peers_ignored, "a disk is slow by its own account, whatever its peers take")                 \
     X(scrub_skips_parity, "the scrub does not look at parity")                                     \
+    X(scrub_skips_unread, "the scrub leaves a column alone that does not come as a whole")         \
     X(reserve_sold, "no chunks are kept for nodes and metadata of checkpoints that free")          \
     X(iscsi_window_stuck, "a command that was aborted keeps its place in the window")              \
     X(iscsi_answer_after_reset, "data of a command are sent behind the answer to its abort")       \

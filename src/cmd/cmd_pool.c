@@ -105,6 +105,16 @@ static void print_scrub(const json_t *scrub) {
     }
     (void)printf("; %llu blocks were wrong, %llu repaired, %llu lost\n", wrong,
                  (unsigned long long)uint_of(scrub, "repaired_blocks"), lost);
+    unsigned long long skipped = uint_of(scrub, "skipped_columns");
+    unsigned long long unread = uint_of(scrub, "lost_headers") + uint_of(scrub, "lost_metadata");
+    if (skipped > 0) {
+        (void)printf("  NOT looked at: %llu columns, on disks that are missing or did not answer\n",
+                     skipped);
+    }
+    if (unread > 0) {
+        (void)printf("  NOT readable on any disk: %llu row headers or pieces of metadata\n",
+                     unread);
+    }
     print_ranges("repaired", json_object_get(scrub, "touched"));
     print_ranges("LOST", json_object_get(scrub, "lost"));
 }

@@ -13,6 +13,7 @@
 #include "base/sabotage.h"
 #include "codec/crc.h"
 #include "engine/mover.h"
+#include "engine/relocate.h"
 
 enum { WRITERS_MAX = 16, MOVES_MAX = 16 };
 
@@ -23,6 +24,7 @@ void builders_init(struct engine *e) {
         e->cold_builders[p] =
             (struct builder){.profile = (enum profile)p, .kind = ROW_OWNER_DATA, .cold = true};
         e->relocate_builders[p] = e->cold_builders[p];
+        e->relocate_builders[p].relocates = true;
     }
 }
 
@@ -145,12 +147,22 @@ static struct stream *job_stream(struct engine *e, const struct row_job *job) {
     return stream_of(e, job->profile, job->kind, job->cold);
 }
 
+/* Chunks of each disk that a new segment for the job leaves to others. A window of a relocation was
+ * found to fit in front of them; should that have been wrong, the checkpoint comes first. */
+static uint32_t job_keeps_free(const struct engine *e, const struct row_job *job) {
+    if (job->moved != NULL) {
+        return e->meta_keep;
+    }
+    uint32_t keep = job->relocates ? relocate_keep_free(e) : 0;
+    return stream_shape(e, SEGMENT_DATA, job->profile, keep).data > 0 ? keep : 0;
+}
+
 /* A segment with room for `blocks` blocks of data and `runs` runs. */
 static int job_place(struct engine *e, struct row_job *job, struct row **row) {
     for (int attempt = 0; attempt < 3; attempt++) {
         int err = OK;
         struct segment *s = stream_segment(e, job_stream(e, job), SEGMENT_DATA, job->profile,
-                                           job->moved != NULL ? e->meta_keep : 0, &err);
+                                           job_keeps_free(e, job), &err);
         if (s == NULL) {
             return err;
         }
@@ -285,6 +297,7 @@ static int builder_open(struct engine *e, struct builder *b) {
     b->job->profile = b->profile;
     b->job->kind = b->kind;
     b->job->cold = b->cold;
+    b->job->relocates = b->relocates;
     list_init(&b->job->link);
     return OK;
 }

@@ -243,7 +243,7 @@ struct engine_scrub_status { /* of the one that runs, or of the last one */
     uint64_t rows_done, rows_total, bytes_read;
     uint64_t wrong, repaired; /* blocks that a disk held wrongly */
     uint64_t lost_blocks, headers_lost, meta_lost;
-    uint64_t skipped_columns; /* on disks that are missing */
+    uint64_t skipped_columns; /* of rows and metadata, on disks that are missing or do not answer */
     uint64_t repaired_on[POOL_DISKS_MAX];
     uint32_t touched_count, lost_count;
     struct engine_range touched[SCRUB_RANGES_MAX], lost[SCRUB_RANGES_MAX];

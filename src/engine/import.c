@@ -422,8 +422,15 @@ static int import_replay(struct engine *e, const struct engine_import_options *o
                                       .ctx = e};
     e->stage = "import: replay";
     int err = log_replay(ret_replay);
-    if (err == ERR_DATA_LOSS && options->force_data_loss) {
+    if ((err == ERR_DATA_LOSS || err == ERR_TIMEOUT) && options->force_data_loss) {
         return OK;
+    }
+    if (err == ERR_TIMEOUT) {
+        return errmsg_set(reterr, err,
+                          "so many disks of pool %s do not answer that changes which were "
+                          "acknowledged may be in the logs of these only: import again when they "
+                          "do, or with --force-data-loss to go on without those changes",
+                          e->pool->super.name);
     }
     if (err == ERR_DATA_LOSS) {
         return errmsg_set(reterr, err,

@@ -123,7 +123,7 @@ static int add_member(struct engine *e, const struct pool_add_options *options,
     segment_member_added(&e->table, *ret_member);
     err = pool_member_admit(e->pool, *ret_member, reterr);
     if (err != OK) {
-        struct errmsg ignored = {0}; /* then it is a missing member, to be removed by hand */
+        struct errmsg ignored = {0}; /* then it is a missing member, which leaves again at once */
         int leaves = pool_member_set_role(e->pool, *ret_member, MEMBER_LEAVING, &ignored);
         (void)leaves;
         return err;

@@ -184,7 +184,7 @@ struct row_job {
     struct list link;
     enum profile profile;
     enum row_owner_kind kind;
-    bool cold;
+    bool cold, relocates;
     uint32_t blocks, run_count;
     struct build_block block[ROW_DATA_MAX];
     struct row_run_phys run[ROW_DATA_MAX];
@@ -201,10 +201,10 @@ struct row_job {
 struct builder {
     enum profile profile;
     enum row_owner_kind kind;
-    bool cold;
-    struct row_job *job; /* being filled; NULL: none */
-    uint32_t room;       /* blocks it may take */
-    uint64_t vba_next;   /* in its run */
+    bool cold, relocates; /* for what is moved; by relocate.c */
+    struct row_job *job;  /* being filled; NULL: none */
+    uint32_t room;        /* blocks it may take */
+    uint64_t vba_next;    /* in its run */
 };
 
 struct stream { /* an open segment that rows are appended to */

@@ -188,10 +188,13 @@ static uint32_t chunks_for(const struct engine *e, enum profile p, uint64_t bloc
     return (uint32_t)(blocks / MAX(each, (uint64_t)1) + 2);
 }
 
+uint32_t relocate_keep_free(const struct engine *e) {
+    return MAX(cleaner_asks(e), e->ref_keep_free) + 1;
+}
+
 static bool has_room(const struct engine *e, const struct relocation *r) {
     enum profile p = (enum profile)r->volume->phys.profile;
-    struct segment_room room =
-        segment_room_free(&e->table, MAX(cleaner_asks(e), e->ref_keep_free) + 1);
+    struct segment_room room = segment_room_free(&e->table, relocate_keep_free(e));
     return segment_room_take(&room, p, r->count + 1) == r->count + 1;
 }
 

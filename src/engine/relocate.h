@@ -37,6 +37,9 @@ void relocate_freeze(struct engine *e);
 HF_MUST_CHECK int relocate_merge(struct volume *v, struct tree_root_phys *root);
 /* The old places are free, when nobody needs them to stay where they are any more. */
 void relocate_apply_frees(struct engine *e);
+/* Chunks of each disk that are for the rest of the checkpoint, and that a window leaves to it: on
+ * disks of which one has less room than the others it lies in narrower segments at last. */
+uint32_t relocate_keep_free(const struct engine *e);
 
 bool volume_is_relocating(const struct volume *v);
 /* Shares of the pool that a block of the volume is charged with: while it moves from one profile to

@@ -13,9 +13,11 @@
  * What is under a pin stays what it is, so a repair never overwrites anything newer.
  *
  * Disks that are missing are left out, and counted; a scrub of a degraded pool verifies what is
- * there. Suspects are read: a disk with unreadable blocks is slow because of them. A block that no
- * redundancy brings back is lost: which volume's it was and where is kept and shown, until a later
- * scrub finds it no more.
+ * there. Suspects are read: a disk with unreadable blocks is slow because of them. Nobody waits for
+ * what a scrub reads, so even a suspect has the whole deadline to say that a block is bad; a column
+ * that is late as a whole is read block by block, and if that is late, too, it is counted as left
+ * out. A block that no redundancy brings back is lost: which volume's it was and where is kept and
+ * shown, until a later scrub finds it no more.
  *
  * Pace. After each row the fiber sleeps so long that reading takes its share of the time. The more
  * others have to do, the longer a row takes, and the longer the sleep.
@@ -134,6 +136,44 @@ uint64_t scrub_lost_blocks(const struct scrub *sc, uint64_t volume) {
     return blocks;
 }
 
+/* ---- reading ---- */
+
+struct column_read {
+    struct disk_io io;
+    struct fiber_group *group;
+};
+
+static void column_came(struct disk_io *io) {
+    fiber_group_done(CONTAINER_OF(io, struct column_read, io)->group, OK);
+}
+
+static void read_begin(struct scrub *sc, struct column_read *read, struct fiber_group *group,
+                       struct disk *disk, uint64_t offset_bytes, size_t bytes, struct buf *buf,
+                       size_t buf_offset) {
+    *read =
+        (struct column_read){.io = {.op = ENV_IO_READ,
+                                    .offset_bytes = offset_bytes,
+                                    .length_bytes = bytes,
+                                    .buf = buf,
+                                    .buf_offset = buf_offset,
+                                    .deadline_ns = env_now_ns(sc->e->env) + disk_deadline_ns(disk),
+                                    .done = column_came},
+                             .group = group};
+    sc->st.bytes_read += bytes;
+    fiber_group_add(group);
+    disk_submit(disk, &read->io);
+}
+
+/* All of a buffer. */
+static int read_one(struct scrub *sc, struct disk *disk, uint64_t offset_bytes, struct buf *buf) {
+    struct column_read read;
+    struct fiber_group group = FIBER_GROUP_INIT;
+    read_begin(sc, &read, &group, disk, offset_bytes, buf->bytes, buf, 0);
+    int err = fiber_group_wait(&group);
+    ASSERT_EQ(err, OK);
+    return read.io.result;
+}
+
 /* ---- one row ---- */
 
 struct row_scan {
@@ -144,19 +184,9 @@ struct row_scan {
     const struct row_phys *h;
     uint64_t vba[ROW_DATA_MAX];
     struct buf *have, *want;
-    uint32_t came, failed; /* columns: read; with an error */
-    bool complete;         /* all data is known */
-    uint64_t rescued;      /* blocks that reading has put right on the way */
+    uint32_t came, unclear; /* columns: read; asked for, and not had as a whole */
+    bool *unknown;          /* of the data columns' blocks: no redundancy brings it back */
 };
-
-struct column_read {
-    struct disk_io io;
-    struct fiber_group *group;
-};
-
-static void column_came(struct disk_io *io) {
-    fiber_group_done(CONTAINER_OF(io, struct column_read, io)->group, OK);
-}
 
 static void scan_read(struct row_scan *r) {
     struct column_read reads[SEGMENT_COLUMNS_MAX];
@@ -171,28 +201,17 @@ static void scan_read(struct row_scan *r) {
             r->sc->st.skipped_columns++;
             continue;
         }
-        reads[c] = (struct column_read){
-            .io = {.op = ENV_IO_READ,
-                   .offset_bytes = segment_column_block(t, r->s, c, r->offset) * BLOCK_BYTES,
-                   .length_bytes = bytes,
-                   .buf = r->have,
-                   .buf_offset = c * bytes,
-                   .done = column_came},
-            .group = &group};
         asked |= 1u << c;
-        fiber_group_add(&group);
-        disk_submit(disk, &reads[c].io);
+        read_begin(r->sc, &reads[c], &group, disk,
+                   segment_column_block(t, r->s, c, r->offset) * BLOCK_BYTES, bytes, r->have,
+                   c * bytes);
     }
     int err = fiber_group_wait(&group);
     ASSERT_EQ(err, OK); /* results are per column */
     for (uint32_t c = 0; c < columns; c++) {
-        if (((asked >> c) & 1) == 0) {
-            continue;
-        }
-        r->came |= reads[c].io.result == OK ? 1u << c : 0;
-        r->failed |= reads[c].io.result == ERR_IO ? 1u << c : 0;
-        r->sc->st.bytes_read += bytes;
+        r->came |= ((asked >> c) & 1) != 0 && reads[c].io.result == OK ? 1u << c : 0;
     }
+    r->unclear = asked & ~r->came;
 }
 
 static bool is_zero(const uint8_t *block) {
@@ -211,6 +230,19 @@ static bool is_right(const struct row_scan *r, uint32_t j, const uint8_t *bytes)
     return crc32c_seeded(r->vba[i], bytes, BLOCK_BYTES) == row_header_crcs(r->h)[i];
 }
 
+static void note_touched(struct row_scan *r, uint32_t column, uint32_t j, uint32_t member) {
+    struct engine_scrub_status *st = &r->sc->st;
+    uint32_t i = j - r->h->header_blocks;
+    st->repaired_on[member]++;
+    if (column % r->per_copy < r->s->shape.data && j >= r->h->header_blocks && i < r->h->blocks) {
+        struct row_run_phys owner = row_owner(r->h, i);
+        range_add(st->touched, &st->touched_count, owner.kind == ROW_OWNER_DATA ? owner.volume : 0,
+                  owner.offset, member);
+    } else {
+        range_add(st->touched, &st->touched_count, 0, 0, member); /* parity, headers */
+    }
+}
+
 /* Block j by the long way, computed and verified. */
 static bool rescue(struct row_scan *r, uint32_t j, uint8_t *to) {
     struct engine *e = r->sc->e;
@@ -227,11 +259,16 @@ static bool rescue(struct row_scan *r, uint32_t j, uint8_t *to) {
         .segment = r->s, .offset = r->offset, .height = r->height, .index = j};
     struct row_check check = {.vba = r->vba[i], .crc = row_header_crcs(r->h)[i]};
     struct buf *buf = buf_new(BLOCK_BYTES);
-    uint64_t repairs = e->row_counters.repairs;
+    uint64_t before = e->row_counters.repairs;
+    uint32_t c = j / r->height;
     int err = row_read(&e->table, &place, 1, &check, &buf, 0, &e->row_counters, NULL);
     if (err == OK) {
         memcpy(to, buf->data, BLOCK_BYTES);
-        r->rescued += e->row_counters.repairs - repairs;
+        if (((r->came >> c) & 1) == 0 && e->row_counters.repairs != before) {
+            r->sc->st.wrong++; /* put right on the way */
+            r->sc->st.repaired++;
+            note_touched(r, c, j, r->s->column[c].disk);
+        }
     }
     buf_unref(buf);
     return err == OK;
@@ -242,7 +279,6 @@ static void note_lost_block(struct row_scan *r, uint32_t j) {
     struct row_place now;
     bool here = map_is_live(&r->sc->e->map, owner.vba) &&
                 map_lookup(&r->sc->e->map, owner.vba, &now) && now.segment == r->s;
-    r->complete = false;
     if (here) { /* else nobody refers to it */
         r->sc->st.lost_blocks++;
         range_add(r->sc->st.lost, &r->sc->st.lost_count,
@@ -250,11 +286,44 @@ static void note_lost_block(struct row_scan *r, uint32_t j) {
     }
 }
 
+enum block_state { BLOCK_RIGHT, BLOCK_WRONG, BLOCK_UNKNOWN };
+
+/* Block j where it should be, in columns that did not come as a whole; who rescues waits less long.
+ * Unknown: a disk is late even so, and what it holds may be right; it is not asked again. */
+static enum block_state read_again(struct row_scan *r, uint32_t j, uint8_t *to) {
+    struct segment_table *t = &r->sc->e->table;
+    struct buf *buf = buf_new(BLOCK_BYTES);
+    enum block_state state = BLOCK_WRONG;
+    for (uint32_t copy = 0; copy < r->s->shape.copies && state != BLOCK_RIGHT; copy++) {
+        uint32_t column = copy * r->per_copy + j / r->height;
+        uint64_t block = segment_column_block(t, r->s, column, r->offset + j % r->height);
+        struct disk *disk = segment_column_disk(t, r->s, column);
+        if (disk == NULL || ((r->unclear >> column) & 1) == 0) {
+            continue;
+        }
+        int err = read_one(r->sc, disk, block * BLOCK_BYTES, buf);
+        if (err == OK && is_right(r, j, buf->data)) {
+            memcpy(to, buf->data, BLOCK_BYTES);
+            state = BLOCK_RIGHT;
+        } else if (err != OK && err != ERR_IO) {
+            r->unclear &= ~(1u << column);
+            r->sc->st.skipped_columns++;
+            state = BLOCK_UNKNOWN;
+        }
+        if (err != OK) { /* it may still come */
+            buf_unref(buf);
+            buf = buf_new(BLOCK_BYTES);
+        }
+    }
+    buf_unref(buf);
+    return state;
+}
+
 /* What the data columns should hold, from whichever copy verifies. */
 static void scan_know(struct row_scan *r) {
     size_t bytes = (size_t)r->height * BLOCK_BYTES;
     r->want = buf_new(r->per_copy * bytes);
-    r->complete = true;
+    r->unknown = MEM_NEW_ARRAY(bool, r->height * r->s->shape.data);
     for (uint32_t j = 0; j < r->height * r->s->shape.data; j++) {
         uint32_t c = j / r->height;
         size_t at = c * bytes + (size_t)(j % r->height) * BLOCK_BYTES;
@@ -267,29 +336,19 @@ static void scan_know(struct row_scan *r) {
             }
         }
         if (!found && !rescue(r, j, r->want->data + at)) {
-            memset(r->want->data + at, 0, BLOCK_BYTES);
-            note_lost_block(r, j);
+            enum block_state state = read_again(r, j, r->want->data + at);
+            r->unknown[j] = state != BLOCK_RIGHT;
+            if (state == BLOCK_WRONG) {
+                note_lost_block(r, j);
+            }
         }
     }
-    if (r->complete && r->s->shape.parity > 0) {
+    if (r->s->shape.parity > 0) {
         void *columns[SEGMENT_COLUMNS_MAX];
         for (uint32_t c = 0; c < r->per_copy; c++) {
             columns[c] = r->want->data + c * bytes;
         }
         parity_generate(r->s->shape.data, r->s->shape.parity, bytes, columns);
-    }
-}
-
-static void note_touched(struct row_scan *r, uint32_t column, uint32_t j, uint32_t member) {
-    struct engine_scrub_status *st = &r->sc->st;
-    uint32_t i = j - r->h->header_blocks;
-    st->repaired_on[member]++;
-    if (column % r->per_copy < r->s->shape.data && j >= r->h->header_blocks && i < r->h->blocks) {
-        struct row_run_phys owner = row_owner(r->h, i);
-        range_add(st->touched, &st->touched_count, owner.kind == ROW_OWNER_DATA ? owner.volume : 0,
-                  owner.offset, member);
-    } else {
-        range_add(st->touched, &st->touched_count, 0, 0, member); /* parity, headers */
     }
 }
 
@@ -316,37 +375,55 @@ static void block_correct(struct row_scan *r, uint32_t column, uint32_t b) {
     }
 }
 
-/* A read error says nothing of the single blocks: they are read one by one. */
-static bool block_differs(struct row_scan *r, uint32_t column, uint32_t b) {
+/* Parity of what is not known is not known. */
+static bool is_known(const struct row_scan *r, uint32_t column, uint32_t b) {
+    uint32_t c = column % r->per_copy, data = r->s->shape.data;
+    bool unknown = c < data && r->unknown[c * r->height + b];
+    for (uint32_t d = 0; c >= data && d < data; d++) {
+        unknown |= r->unknown[d * r->height + b];
+    }
+    return !unknown;
+}
+
+/* A column that did not come says nothing of its single blocks: they are read one by one. */
+static enum block_state block_look(struct row_scan *r, uint32_t column, uint32_t b) {
     struct engine *e = r->sc->e;
     struct disk *disk = segment_column_disk(&e->table, r->s, column);
     size_t bytes = (size_t)r->height * BLOCK_BYTES, at = (size_t)b * BLOCK_BYTES;
     const uint8_t *want = r->want->data + (column % r->per_copy) * bytes + at;
     if (((r->came >> column) & 1) != 0) {
-        return memcmp(r->have->data + column * bytes + at, want, BLOCK_BYTES) != 0;
+        bool same = memcmp(r->have->data + column * bytes + at, want, BLOCK_BYTES) == 0;
+        return same ? BLOCK_RIGHT : BLOCK_WRONG;
     }
     if (disk == NULL) {
-        return false;
+        return BLOCK_UNKNOWN;
     }
     struct buf *buf = buf_new(BLOCK_BYTES);
     uint64_t place = segment_column_block(&e->table, r->s, column, r->offset + b) * BLOCK_BYTES;
-    int err = disk_read(disk, place, BLOCK_BYTES, buf, 0);
-    bool differs = err == ERR_IO || (err == OK && memcmp(buf->data, want, BLOCK_BYTES) != 0);
+    int err = read_one(r->sc, disk, place, buf);
+    bool same = err == OK && memcmp(buf->data, want, BLOCK_BYTES) == 0;
     buf_unref(buf);
-    return differs;
+    return same ? BLOCK_RIGHT : err == OK || err == ERR_IO ? BLOCK_WRONG : BLOCK_UNKNOWN;
+}
+
+static void column_correct(struct row_scan *r, uint32_t column) {
+    for (uint32_t b = 0; b < r->height; b++) {
+        enum block_state state = is_known(r, column, b) ? block_look(r, column, b) : BLOCK_RIGHT;
+        if (state == BLOCK_WRONG) {
+            block_correct(r, column, b);
+        } else if (state == BLOCK_UNKNOWN) { /* a disk that hangs is not asked for every block */
+            r->sc->st.skipped_columns++;
+            return;
+        }
+    }
 }
 
 static void scan_correct(struct row_scan *r) {
     for (uint32_t c = 0; c < shape_columns(r->s->shape); c++) {
         bool parity = c % r->per_copy >= r->s->shape.data;
-        if ((((r->came | r->failed) >> c) & 1) == 0 || !r->complete ||
-            (parity && SABOTAGE(scrub_skips_parity))) {
-            continue; /* of what is incomplete, reads repair what they can */
-        }
-        for (uint32_t b = 0; b < r->height; b++) {
-            if (block_differs(r, c, b)) {
-                block_correct(r, c, b);
-            }
+        uint32_t looked_at = r->came | (SABOTAGE(scrub_skips_unread) ? 0 : r->unclear);
+        if (((looked_at >> c) & 1) != 0 && !(parity && SABOTAGE(scrub_skips_parity))) {
+            column_correct(r, c);
         }
     }
 }
@@ -381,13 +458,10 @@ static void scrub_row(struct scrub *sc, struct segment *s, uint32_t offset, uint
         scan_read(r);
         scan_know(r);
         scan_correct(r);
-        if (!r->complete) {
-            sc->st.wrong += r->rescued;
-            sc->st.repaired += r->rescued;
-        }
         buf_unref(r->have);
         buf_unref(r->want);
         buf_unref(r->header);
+        mem_free(r->unknown);
     }
     sc->st.rows_done++;
     mem_free(r);
@@ -460,6 +534,26 @@ struct meta_scan {
     bool over;           /* another has committed */
 };
 
+static void copy_correct(struct scrub *sc, struct segment *s, uint32_t c, uint32_t offset,
+                         struct buf *good) {
+    struct engine *e = sc->e;
+    struct disk *disk = segment_column_disk(&e->table, s, c);
+    uint64_t at = segment_column_block(&e->table, s, c, offset) * BLOCK_BYTES;
+    uint32_t member = s->column[c].disk;
+    if (disk == NULL) {
+        return;
+    }
+    sc->st.wrong++;
+    if (disk_write(disk, at, good->bytes, good, 0, false) == OK) {
+        sc->st.repaired++;
+        sc->st.repaired_on[member]++;
+        e->row_counters.repairs++;
+        disk_note(disk, DISK_ERROR_REPAIRED, at, good->bytes, "metadata rewritten by the scrub");
+    } else if (pool_member_in_sync(e->pool, member)) {
+        pool_expel(e->pool, member, "a repair could not be written");
+    }
+}
+
 /* One object on all its copies: bad ones are written over from one that verifies. */
 static void object_scrub(struct meta_scan *m, struct segment *s, uint32_t offset, uint32_t bytes,
                          uint64_t seed, uint32_t crc) {
@@ -474,14 +568,16 @@ static void object_scrub(struct meta_scan *m, struct segment *s, uint32_t offset
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         struct disk *disk = segment_column_disk(&e->table, s, c);
         if (disk == NULL) {
+            m->sc->st.skipped_columns++;
             continue;
         }
         struct buf *buf = buf_new((size_t)blocks * BLOCK_BYTES);
-        int err = disk_read(disk, segment_column_block(&e->table, s, c, offset) * BLOCK_BYTES,
-                            buf->bytes, buf, 0);
-        m->sc->st.bytes_read += buf->bytes;
+        int err =
+            read_one(m->sc, disk, segment_column_block(&e->table, s, c, offset) * BLOCK_BYTES, buf);
         bool right = err == OK && crc32c_seeded(seed, buf->data, bytes) == crc;
-        bad |= !right && err != ERR_TIMEOUT ? 1u << c : 0;
+        bool unknown = err != OK && err != ERR_IO;
+        bad |= !right && !unknown ? 1u << c : 0;
+        m->sc->st.skipped_columns += unknown;
         if (right && good == NULL) {
             good = buf;
         } else {
@@ -489,17 +585,8 @@ static void object_scrub(struct meta_scan *m, struct segment *s, uint32_t offset
         }
     }
     for (uint32_t c = 0; c < shape_columns(s->shape) && good != NULL; c++) {
-        struct disk *disk = segment_column_disk(&e->table, s, c);
-        uint64_t at = segment_column_block(&e->table, s, c, offset) * BLOCK_BYTES;
-        if (((bad >> c) & 1) != 0 && disk != NULL) {
-            m->sc->st.wrong++;
-            if (disk_write(disk, at, good->bytes, good, 0, false) == OK) {
-                m->sc->st.repaired++;
-                m->sc->st.repaired_on[s->column[c].disk]++;
-                e->row_counters.repairs++;
-                disk_note(disk, DISK_ERROR_REPAIRED, at, good->bytes,
-                          "metadata rewritten by the scrub");
-            }
+        if (((bad >> c) & 1) != 0) {
+            copy_correct(m->sc, s, c, offset, good);
         }
     }
     m->sc->st.meta_lost += good == NULL && bad != 0;
@@ -529,7 +616,8 @@ static void direct_scrub(struct meta_scan *m, const struct direct_phys *d) {
     }
 }
 
-static void scrub_metadata(struct scrub *sc) {
+/* False: checkpoints came in between each time. */
+static bool scrub_metadata(struct scrub *sc) {
     struct engine *e = sc->e;
     for (int attempt = 0; attempt < META_ATTEMPTS && goes_on(sc); attempt++) {
         while (e->checkpoint_running && goes_on(sc)) {
@@ -545,9 +633,10 @@ static void scrub_metadata(struct scrub *sc) {
         int err = m.over ? OK : tree_walk(&e->map_tree, &walk);
         (void)err; /* each bad node has been counted */
         if (!m.over) {
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 /* ---- its life ---- */
@@ -568,13 +657,14 @@ static void run(struct scrub *sc) {
             mem_free(rows);
         }
     }
-    scrub_metadata(sc);
+    bool metadata = scrub_metadata(sc);
     for (uint32_t i = 0; i < e->table.slot_count && goes_on(sc); i++) {
         struct segment *s = e->table.slots[i];
         if (s != NULL && s->kind == SEGMENT_DATA) {
             scrub_segment(sc, s);
         }
     }
+    sc->st.skipped_columns += !metadata && !scrub_metadata(sc);
     sc->st.running = false;
     sc->st.complete = goes_on(sc);
     sc->st.remaining_ns = 0;

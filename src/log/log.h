@@ -152,7 +152,8 @@ struct log_replay {
     uint64_t bad_copies; /* rows found damaged on a ring although another ring had them */
 };
 
-/* ERR_DATA_LOSS: the replay ended below promised_lsn (what could be replayed was). Fiber. */
+/* What could be replayed was, but, ERR_DATA_LOSS: it ended below promised_lsn; ERR_TIMEOUT: so many
+ * disks did not answer that acknowledged rows may be on them only. Fiber. */
 HF_MUST_CHECK int log_replay(struct log_replay *replay);
 
 /* Validates a row as read (fuzz target): header, checksum, records. */

@@ -14,11 +14,19 @@
 #include "env/sim/sim.h"
 #include "volume_client.h"
 
-enum { DISKS = 5, BLOCKS = 6000, DISK_BYTES = 40 << 20, WRITES = 12000 };
+enum {
+    DISKS = 5,
+    BLOCKS = 6000,
+    DISK_BYTES = 40 << 20,
+    LARGE_BYTES = 80 << 20,
+    SMALL_BYTES = 16 << 20,
+    WRITES = 12000
+};
 
 struct world {
     struct env *env;
     const char *paths[DISKS];
+    uint32_t disks;
     struct engine *engine;
     uint64_t id;
     struct rng rng;
@@ -69,7 +77,7 @@ static void judge(struct world *w) {
 static void import(struct world *w) {
     struct errmsg e = {0};
     struct engine_import_options options = {
-        .pool = {.paths = w->paths, .path_count = DISKS},
+        .pool = {.paths = w->paths, .path_count = w->disks},
         .limits = {.dirty_bytes = 2 << 20, .reorder_bytes = 4 << 20, .read_cache_bytes = 1 << 20}};
     must(engine_import(w->env, &options, NULL, NULL, &w->engine, &e), &e);
 }
@@ -85,7 +93,7 @@ static void begin(struct world *w, enum profile profile) {
         .chunk_blocks = 64, .ring_blocks = 512, .row_blocks = 16, .node_blocks = 1};
     struct errmsg e = {0};
     struct pool_options pool = {
-        .name = "order", .paths = w->paths, .path_count = DISKS, .geometry = geometry};
+        .name = "order", .paths = w->paths, .path_count = w->disks, .geometry = geometry};
     must(engine_create_pool(w->env, &pool, &e), &e);
     import(w);
     struct volume_options v = {.name = "v", .size_bytes = BLOCKS * 4096ull, .profile = profile};
@@ -176,6 +184,23 @@ static void profiles_life(struct world *w) {
     assert_true(counters.profiles_changed > 0 && counters.relocated_blocks > 0);
 }
 
+/* One disk is much smaller than the other: what is moved must leave room on it for what has two
+ * copies, nodes and metadata. */
+static void uneven_life(struct world *w) {
+    struct errmsg e = {0};
+    struct engine_profile_change change;
+    begin(w, PROFILE_SINGLE);
+    for (uint64_t b = 0; b < BLOCKS; b++) {
+        write(w, b);
+    }
+    must(engine_volume_set_profile(w->engine, "v", PROFILE_RAID0, false, &change, &e), &e);
+    wait_until_moved(w);
+    overwrite(w, 300);
+    assert_int_equal(engine_checkpoint(w->engine), OK);
+    reopen(w);
+    judge(w);
+}
+
 static void no_room_life(struct world *w) {
     struct errmsg e = {0};
     struct engine_profile_change change;
@@ -226,17 +251,17 @@ static bool is_done(void *ctx) {
     return ((struct world *)ctx)->done;
 }
 
-static void a_world(void (*life)(struct world *w)) {
+static void world_of(void (*life)(struct world *w), uint32_t disks, const uint64_t *bytes) {
     static const char *const paths[DISKS] = {"d0", "d1", "d2", "d3", "d4"};
     struct world *w = mem_alloc(sizeof(*w));
     struct errmsg e = {0};
     w->env = env_sim_new(&(struct env_sim_options){.seed = 1});
     w->life = life;
+    w->disks = disks;
     rng_init(&w->rng, 1);
-    for (int i = 0; i < DISKS; i++) {
+    for (uint32_t i = 0; i < disks; i++) {
         struct sim_disk *added;
-        struct sim_disk_options disk = {
-            .model = "nvme", .path = paths[i], .size_bytes = DISK_BYTES};
+        struct sim_disk_options disk = {.model = "nvme", .path = paths[i], .size_bytes = bytes[i]};
         w->paths[i] = paths[i];
         must(env_sim_disk_add(w->env, &disk, &added, &e), &e);
     }
@@ -244,6 +269,12 @@ static void a_world(void (*life)(struct world *w)) {
     assert_int_equal(env_sim_run_until(w->env, UINT64_MAX, is_done, w), SIM_DONE);
     env_sim_free(w->env);
     mem_free(w);
+}
+
+static void a_world(void (*life)(struct world *w)) {
+    static const uint64_t bytes[DISKS] = {DISK_BYTES, DISK_BYTES, DISK_BYTES, DISK_BYTES,
+                                          DISK_BYTES};
+    world_of(life, DISKS, bytes);
 }
 
 static void blocks_are_put_in_order(void **state) {
@@ -261,6 +292,11 @@ static void any_profile_becomes_any_other(void **state) {
     a_world(profiles_life);
 }
 
+static void a_small_disk_keeps_room_for_nodes(void **state) {
+    (void)state;
+    world_of(uneven_life, 2, (const uint64_t[]){LARGE_BYTES, SMALL_BYTES});
+}
+
 static void a_profile_that_does_not_fit_is_refused(void **state) {
     (void)state;
     a_world(no_room_life);
@@ -276,6 +312,7 @@ int main(void) {
         cmocka_unit_test(blocks_are_put_in_order),
         cmocka_unit_test(a_reordering_can_be_stopped),
         cmocka_unit_test(any_profile_becomes_any_other),
+        cmocka_unit_test(a_small_disk_keeps_room_for_nodes),
         cmocka_unit_test(a_profile_that_does_not_fit_is_refused),
         cmocka_unit_test(the_cleaner_works_ahead),
     };

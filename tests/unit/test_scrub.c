@@ -28,7 +28,7 @@ struct world {
     struct engine_scrub_status st;
     struct engine_check_result check;
     char finding[400];
-    bool done;
+    bool raid5_only, done;
 };
 
 static void must(int err, const struct errmsg *e) {
@@ -45,9 +45,11 @@ static void import(struct world *w) {
 }
 
 static void begin(void *arg) {
-    static const enum profile profiles[] = {PROFILE_RAID6, PROFILE_RAID10, PROFILE_RAID5,
-                                            PROFILE_SINGLE};
+    static const enum profile all[] = {PROFILE_RAID6, PROFILE_RAID10, PROFILE_RAID5,
+                                       PROFILE_SINGLE};
+    static const enum profile raid5[] = {PROFILE_RAID5};
     struct world *w = arg;
+    const enum profile *profiles = w->raid5_only ? raid5 : all;
     struct errmsg e = {0};
     struct pool_options create = {
         .name = "scrub", .paths = w->paths, .path_count = DISKS, .geometry = geometry};
@@ -56,7 +58,7 @@ static void begin(void *arg) {
     struct rng rng;
     uint8_t *data = mem_alloc(PIECE_BYTES);
     rng_init(&rng, 1);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (w->raid5_only ? 1 : 4); i++) {
         char name[] = {'v', (char)('0' + i), '\0'};
         struct volume_options volume = {
             .name = name, .size_bytes = VOLUME_BYTES, .profile = profiles[i]};
@@ -126,17 +128,19 @@ static void scrub(struct world *w) {
     (void)env_sim_run_until(w->env, env_now_ns(w->env) + 10 * NS_PER_MS, NULL, NULL);
     assert_int_equal(env_sim_run_until(w->env, UINT64_MAX, scrub_ended, w), SIM_DONE);
     assert_int_equal(w->st.rows_done, w->st.rows_total);
-    assert_true(w->st.rows_total > 50);
+    assert_true(w->st.rows_total > (w->raid5_only ? 10 : 50));
 }
 
-static void world_new(struct world *w) {
+static void world_new(struct world *w, const struct sim_model *custom) {
     static const char *const names[DISKS] = {"d0", "d1", "d2", "d3", "d4", "d5"};
     struct errmsg e = {0};
-    memset(w, 0, sizeof(*w));
     w->env = env_sim_new(&(struct env_sim_options){.seed = 1});
     for (int i = 0; i < DISKS; i++) {
-        struct sim_disk_options disk = {
-            .model = "ssd", .path = names[i], .size_bytes = DISK_BYTES, .cache_off = true};
+        struct sim_disk_options disk = {.model = "ssd",
+                                        .custom = custom,
+                                        .path = names[i],
+                                        .size_bytes = DISK_BYTES,
+                                        .cache_off = true};
         w->paths[i] = names[i];
         must(env_sim_disk_add(w->env, &disk, &w->disk[i], &e), &e);
     }
@@ -160,8 +164,8 @@ static uint32_t damage(struct world *w, uint32_t disk, uint32_t every) {
 
 static void what_is_wrong_is_put_right(void **state) {
     (void)state;
-    struct world w;
-    world_new(&w);
+    struct world w = {0};
+    world_new(&w, NULL);
     scrub(&w);
     assert_int_equal(w.st.wrong + w.st.repaired + w.st.lost_blocks, 0);
     uint32_t damaged = damage(&w, 2, 9); /* one disk: what single has there is lost */
@@ -192,6 +196,68 @@ static void what_is_wrong_is_put_right(void **state) {
     env_sim_free(w.env);
 }
 
+/* The first blocks that hold something in the chunks, so many of them. */
+static void make_latent(struct world *w, uint32_t disk, uint32_t count) {
+    uint64_t at = layout_chunk_block(&geometry, 0) * BLOCK_BYTES;
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(sim_disk_find_written(w->disk[disk], at, &at));
+        assert_true(sim_disk_make_latent(w->disk[disk], at));
+        at += 3 * BLOCK_BYTES;
+    }
+}
+
+/* A disk that tries long before it says that a block is bad is a suspect soon, and gets half the
+ * time from those who wait; not from a scrub. */
+static void it_waits_for_a_disk_that_tries_long(void **state) {
+    (void)state;
+    struct world w = {0};
+    struct sim_model model = *sim_model_find("ssd");
+    model.error_retry_ms = 3500;
+    world_new(&w, &model);
+    make_latent(&w, 2, 4);
+    scrub(&w);
+    assert_int_equal(w.st.skipped_columns, 0);
+    assert_int_equal(w.st.wrong, 4);
+    assert_int_equal(w.st.repaired, 4);
+    assert_int_equal(sim_disk_faulty_blocks(w.disk[2]), 0);
+    call(&w, close_pool);
+    call(&w, check);
+    assert_int_equal(w.check.problems, 0);
+    env_sim_free(w.env);
+}
+
+/* Longer than anybody waits: it is said. */
+static void it_says_what_it_has_left_out(void **state) {
+    (void)state;
+    struct world w = {0};
+    struct sim_model model = *sim_model_find("ssd");
+    model.error_retry_ms = 12000;
+    world_new(&w, &model);
+    make_latent(&w, 2, 1);
+    scrub(&w);
+    assert_true(w.st.skipped_columns > 0);
+    assert_int_equal(w.st.lost_blocks, 0);
+    call(&w, close_pool);
+    env_sim_free(w.env);
+}
+
+/* What is lost of a row does not keep the scrub from putting the rest of it right. */
+static void what_is_left_of_a_row_is_put_right(void **state) {
+    (void)state;
+    struct world w = {.raid5_only = true};
+    world_new(&w, NULL);
+    assert_true(damage(&w, 2, 1) > 100);
+    scrub(&w);
+    assert_int_equal(w.st.lost_blocks, 0);
+    uint32_t dead = sim_disk_faulty_blocks(w.disk[2]); /* of which nothing lives */
+    assert_true(damage(&w, 2, 1) > 100 && damage(&w, 3, 29) > 5);
+    scrub(&w);
+    assert_true(w.st.lost_blocks > 5 && w.st.headers_lost == 0);
+    assert_true(sim_disk_faulty_blocks(w.disk[2]) <= dead + w.st.lost_blocks);
+    call(&w, close_pool);
+    env_sim_free(w.env);
+}
+
 static void schedule(void *arg) {
     struct world *w = arg;
     struct errmsg e = {0};
@@ -201,9 +267,9 @@ static void schedule(void *arg) {
 
 static void it_comes_by_itself_and_can_be_stopped(void **state) {
     (void)state;
-    struct world w;
+    struct world w = {0};
     struct errmsg e = {0};
-    world_new(&w);
+    world_new(&w, NULL);
     assert_int_equal(engine_scrub(w.engine, true, &e), ERR_NOT_FOUND);
     must(engine_scrub(w.engine, false, &e), &e);
     (void)env_sim_run_until(w.env, env_now_ns(w.env) + 20 * NS_PER_MS, NULL, NULL);
@@ -228,6 +294,9 @@ static void it_comes_by_itself_and_can_be_stopped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong_is_put_right),
+        cmocka_unit_test(it_waits_for_a_disk_that_tries_long),
+        cmocka_unit_test(it_says_what_it_has_left_out),
+        cmocka_unit_test(what_is_left_of_a_row_is_put_right),
         cmocka_unit_test(it_comes_by_itself_and_can_be_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
