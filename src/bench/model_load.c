@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MPL-2.0
 #include "bench/model_load.h"
 
+#include <string.h>
+
 #include "base/list.h"
 #include "base/math.h"
 #include "base/mem.h"
@@ -37,6 +39,9 @@ static void slot_send(struct slot *s, uint64_t now) {
     } else {
         offset = r->at;
         r->at = (r->at + l->request_bytes) % (places * l->request_bytes);
+    }
+    if (l->op == VOLUME_WRITE && l->noise) {
+        memcpy(s->iov.iov_base, &r->sent, sizeof(r->sent)); /* no two alike */
     }
     s->request = (struct volume_request){.client = r->env,
                                          .door = l->door,
@@ -108,6 +113,9 @@ void model_load_run(const struct model_load *load, struct model_load_result *ret
     uint8_t *memory = mem_alloc((size_t)load->depth * load->request_bytes);
     *ret_result = (struct model_load_result){0};
     rng_init(&run.rng, load->seed + 1);
+    if (load->noise) {
+        rng_fill(&run.rng, memory, (size_t)load->depth * load->request_bytes);
+    }
     uint64_t now = env_now_ns(run.env);
     run.counted_from_ns = now + load->ramp_ns;
     run.end_ns = load->time_ns == 0 ? UINT64_MAX : run.counted_from_ns + load->time_ns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
-/* A client in virtual time: so many requests of one kind kept in flight at a volume door, with
- * their latencies. Requests are made from completions, without fibers. */
+/* A client on a loop, in virtual time or real: so many requests of one kind kept in flight at a
+ * volume door, with their latencies. Requests are made from completions, without fibers. */
 #ifndef HOLDFAST_BENCH_MODEL_LOAD_H
 #define HOLDFAST_BENCH_MODEL_LOAD_H
 
@@ -15,7 +15,8 @@ struct model_load {
     struct volume_door *door;
     uint64_t volume_id;
     uint64_t span_bytes; /* from the start of the volume */
-    enum volume_op op;   /* VOLUME_READ, VOLUME_WRITE (of zeroes) */
+    enum volume_op op;   /* VOLUME_READ, VOLUME_WRITE */
+    bool noise;          /* what is written; else zeroes */
     uint32_t request_bytes, depth;
     bool random;       /* else from the start of the span, going round */
     uint64_t ramp_ns;  /* not counted; 0 with `requests` */

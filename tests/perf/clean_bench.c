@@ -348,7 +348,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     struct model *m = MEM_NEW(struct model);
-    m->result = MEM_NEW(struct load_result);
+    m->result = MEM_NEW(struct model_load_result);
     if (is_chosen(&o, "amplify")) {
         amplify(m, &o);
     }

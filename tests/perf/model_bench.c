@@ -156,7 +156,7 @@ static void leaves(struct model *m) {
             m->load.seed = (uint64_t)time;
             model_run(m, model_load_fiber);
             model_reimport(m);
-            m->load.engine = m->engine;
+            m->load.door = engine_door(m->engine);
         }
         engine_counters(m->engine, &c);
         double each = (double)(c.tree_nodes * 16384) / (double)blocks;
@@ -194,7 +194,7 @@ int main(int argc, char **argv) {
     m->tests = "all";
     m->real_dirty_bytes = 256 << 20;
     m->leaves_lun_bytes = 2ull << 30;
-    m->result = MEM_NEW(struct load_result);
+    m->result = MEM_NEW(struct model_load_result);
     int c;
     bool good = true;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {

@@ -86,21 +86,19 @@ void model_import_fiber(void *arg) {
 
 void model_load_fiber(void *arg) {
     struct model *m = arg;
-    load_run(&m->load, m->result);
+    model_load_run(&m->load, m->result);
     m->done = true;
 }
 
-struct load_options model_load_of(struct model *m, enum volume_op op, uint32_t bytes,
-                                  uint32_t depth, bool random) {
-    return (struct load_options){.env = m->env,
-                                 .engine = m->engine,
-                                 .volume_id = m->volume,
-                                 .volume_bytes = m->lun_bytes,
-                                 .op = op,
-                                 .request_bytes = bytes,
-                                 .depth = depth,
-                                 .random = random,
-                                 .zeroes = true};
+struct model_load model_load_of(struct model *m, enum volume_op op, uint32_t bytes, uint32_t depth,
+                                bool random) {
+    return (struct model_load){.door = engine_door(m->engine),
+                               .volume_id = m->volume,
+                               .span_bytes = m->lun_bytes,
+                               .op = op,
+                               .request_bytes = bytes,
+                               .depth = depth,
+                               .random = random};
 }
 
 static void birth_fiber(void *arg) {
@@ -122,7 +120,7 @@ static void birth_fiber(void *arg) {
     }
     m->load = model_load_of(m, VOLUME_WRITE, 512 << 10, 16, false);
     m->load.requests = m->lun_bytes / m->load.request_bytes;
-    load_run(&m->load, m->result);
+    model_load_run(&m->load, m->result);
     if (m->result->failed > 0 || engine_checkpoint(m->engine) != OK) {
         model_die("filling the LUN", error_text(m->result->first_error));
     }

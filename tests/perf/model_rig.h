@@ -33,8 +33,8 @@ struct model {
     enum profile profile;
     uint64_t lun_bytes, volume;
     bool done;
-    struct load_options load;
-    struct load_result *result;
+    struct model_load load;
+    struct model_load_result *result;
     int status;
 };
 
@@ -47,8 +47,8 @@ void model_import_fiber(void *model);
 void model_birth(struct model *m, const char *disk, uint64_t disk_bytes);
 void model_reimport(struct model *m);
 void model_death(struct model *m);
-struct load_options model_load_of(struct model *m, enum volume_op op, uint32_t bytes,
-                                  uint32_t depth, bool random);
+struct model_load model_load_of(struct model *m, enum volume_op op, uint32_t bytes, uint32_t depth,
+                                bool random);
 void model_load_fiber(void *model);                   /* m->load, into *m->result */
 void model_stages_print(const struct stages *stages); /* of m->stages, while m->measuring */
 /* The load, measured and printed under a name; `more`: labels, each with a space before it. */
