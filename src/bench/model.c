@@ -36,11 +36,10 @@
 #include "base/mem.h"
 #include "bench/inplace.h"
 #include "bench/model_load.h"
-#include "engine/engine.h"
+#include "bench/model_world.h"
 #include "env/fiber.h"
 
 #define MIB (1ull << 20)
-#define VOLUME_NAME "lun"
 
 enum {
     FILL_BYTES = 512 << 10,
@@ -129,26 +128,22 @@ const char *model_test_text(enum model_test test) {
 
 /* ---- a world ---- */
 
+_Static_assert(ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks) <= MODEL_WORLD_DISKS_MAX,
+               "every list of disks must fit into a world");
+
 struct model {
     const struct model_options *options;
     enum model_system system;
     uint64_t factor;
-    uint64_t span_bytes, disk_bytes[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
+    uint64_t span_bytes, disk_bytes[MODEL_WORLD_DISKS_MAX];
     struct geometry geometry;
     struct engine_limits limits;
     uint64_t time_ns;
-    struct env *env;
-    struct mem_scope scope;
-    struct sim_disk *disks[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
-    char path[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)][16];
-    const char *paths[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
-    uint32_t disks_made;
-    /* In the scope. */
-    struct engine *engine;
+    struct model_world world;
+    /* In its scope. */
     struct inplace *inplace;
     struct link *link;
-    struct volume_door *door; /* behind the link */
-    uint64_t volume;
+    struct volume_door *door;       /* behind the link */
     struct model_load_result *load; /* of the last load */
     /* Results. */
     struct bench_document *document;
@@ -158,7 +153,6 @@ struct model {
     int rebuild_error;
     uint32_t rebuilt, victim; /* the disk to be lost next */
     double rebuild_mb_s[MODEL_CORNERS];
-    bool done;
     int error;
     struct errmsg *reterr;
 };
@@ -178,7 +172,7 @@ static void say(const struct model *m, const char *what) {
 static struct model_load load_of(const struct model *m, enum volume_op op, uint32_t bytes,
                                  uint32_t depth, bool random) {
     return (struct model_load){.door = m->door,
-                               .volume_id = m->volume,
+                               .volume_id = m->world.volume,
                                .span_bytes = m->span_bytes,
                                .op = op,
                                .request_bytes = bytes,
@@ -234,8 +228,8 @@ static void figure(struct model *m, enum model_test test) {
 /* ---- making an array ---- */
 
 static int settle(struct model *m) {
-    if (m->engine != NULL) {
-        int error = engine_checkpoint(m->engine);
+    if (m->world.engine != NULL) {
+        int error = engine_checkpoint(m->world.engine);
         return error == OK ? OK : errmsg_set(m->reterr, error, "a checkpoint failed");
     }
     inplace_settle(m->inplace);
@@ -254,31 +248,22 @@ static int fill(struct model *m) {
 }
 
 static int birth_engine(struct model *m) {
-    struct pool_options create = {.name = "model",
-                                  .paths = m->paths,
-                                  .path_count = m->options->disks.count,
-                                  .geometry = m->geometry,
-                                  .force = true};
-    struct engine_import_options import = {
-        .pool = {.paths = m->paths, .path_count = m->options->disks.count}, .limits = m->limits};
-    int error = engine_create_pool(m->env, &create, m->reterr);
+    int error = model_world_create(&m->world, &m->geometry, m->reterr);
     if (error == OK) {
-        error = engine_import(m->env, &import, NULL, NULL, &m->engine, m->reterr);
+        error = model_world_import(&m->world, &m->limits, m->reterr);
     }
     if (error == OK && m->span_bytes == 0) { /* the aged pool: as much as fills it so far */
         struct engine_status *status = MEM_NEW(struct engine_status);
-        engine_status(m->engine, status);
+        engine_status(m->world.engine, status);
         struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
         m->span_bytes = round_down(status->usable_bytes / 100 * AGED_FULL_PCT * shape.data /
                                        shape_columns(shape),
                                    FILL_BYTES);
         mem_free(status);
     }
-    struct volume_options volume = {
-        .name = VOLUME_NAME, .size_bytes = m->span_bytes, .profile = m->options->profile};
     if (error == OK) {
-        error = engine_volume_create(m->engine, &volume, &m->volume, m->reterr);
-        m->door = engine_door(m->engine);
+        error = model_world_add_volume(&m->world, m->span_bytes, m->options->profile, m->reterr);
+        m->door = engine_door(m->world.engine);
     }
     return error;
 }
@@ -291,13 +276,13 @@ static int birth_inplace(struct model *m) {
         memory = MAX(memory, 4 * m->limits.dirty_bytes);
     }
     bool bare = m->system == MODEL_BARE;
-    struct inplace_options options = {.paths = m->paths,
+    struct inplace_options options = {.paths = m->world.paths,
                                       .path_count = m->options->disks.count,
                                       .profile = m->options->profile,
                                       .size_bytes = m->span_bytes,
                                       .write_back_bytes = bare ? 0 : memory / 4,
                                       .read_cache_bytes = bare ? 0 : memory / 2};
-    int error = inplace_new(m->env, &options, &m->inplace, m->reterr);
+    int error = inplace_new(m->world.env, &options, &m->inplace, m->reterr);
     if (error == OK) {
         m->door = inplace_door(m->inplace);
     }
@@ -307,7 +292,8 @@ static int birth_inplace(struct model *m) {
 static int birth(struct model *m) {
     int error = m->system == MODEL_HOLDFAST ? birth_engine(m) : birth_inplace(m);
     if (error == OK) {
-        error = link_new(m->door, m->volume, m->span_bytes, &m->options->link, &m->link, m->reterr);
+        error = link_new(m->door, m->world.volume, m->span_bytes, &m->options->link, &m->link,
+                         m->reterr);
     }
     return error == OK ? fill(m) : error;
 }
@@ -329,8 +315,8 @@ static int lose_disk(struct model *m) {
         struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
         return inplace_lose(m->inplace, shape_columns(shape) - 1, m->reterr);
     }
-    sim_disk_vanish(m->disks[m->options->disks.count - 1], true);
-    fiber_sleep_until(env_now_ns(m->env) + LOSS_SETTLES_S * NS_PER_S);
+    sim_disk_vanish(m->world.disks[m->options->disks.count - 1], true);
+    fiber_sleep_until(env_now_ns(m->world.env) + LOSS_SETTLES_S * NS_PER_S);
     return settle(m);
 }
 
@@ -343,7 +329,7 @@ struct look {
 
 static void look(const struct model *m, const char *path, struct look *ret_look) {
     struct engine_status *status = mem_alloc(sizeof(*status));
-    engine_status(m->engine, status);
+    engine_status(m->world.engine, status);
     *ret_look = (struct look){.is_whole = status->rebuild.whole,
                               .rebuilt_bytes = status->bytes_written_rebuild};
     for (uint32_t i = 0; i < status->disk_count; i++) {
@@ -359,35 +345,32 @@ static void look(const struct model *m, const char *path, struct look *ret_look)
 }
 
 static int make_disk(struct model *m, uint32_t place) {
-    struct sim_disk_options disk = {.model = m->options->disks.disks[place]->name,
-                                    .path = m->path[place],
-                                    .size_bytes = m->disk_bytes[place],
-                                    .scale = MIN((uint32_t)m->factor, disk_cache_scale_max)};
-    (void)snprintf(m->path[place], sizeof(m->path[place]), "disk%u", m->disks_made++);
-    m->paths[place] = m->path[place];
-    return env_sim_disk_add(m->env, &disk, &m->disks[place], m->reterr);
+    const struct sim_disk_options disk = {.model = m->options->disks.disks[place]->name,
+                                          .size_bytes = m->disk_bytes[place],
+                                          .scale = MIN((uint32_t)m->factor, disk_cache_scale_max)};
+    return model_world_set_disk(&m->world, place, &disk, m->reterr);
 }
 
 /* A disk goes, and as soon as that is noticed there is another for it. */
 static int replace_disk(struct model *m, uint32_t place) {
     struct look now;
     struct engine_disk_change change;
-    sim_disk_vanish(m->disks[place], true);
-    for (look(m, m->path[place], &now); now.in_sync; look(m, m->path[place], &now)) {
-        fiber_sleep_until(env_now_ns(m->env) + LOOK_MS * NS_PER_MS);
+    sim_disk_vanish(m->world.disks[place], true);
+    for (look(m, m->world.path[place], &now); now.in_sync; look(m, m->world.path[place], &now)) {
+        fiber_sleep_until(env_now_ns(m->world.env) + LOOK_MS * NS_PER_MS);
     }
     int error = make_disk(m, place);
-    struct engine_disk_add_options add = {.path = m->path[place], .force = true};
-    return error == OK ? engine_disk_replace(m->engine, now.member, &add, &change, m->reterr)
+    struct engine_disk_add_options add = {.path = m->world.path[place], .force = true};
+    return error == OK ? engine_disk_replace(m->world.engine, now.member, &add, &change, m->reterr)
                        : error;
 }
 
 /* Waits for the end of a rebuild that has begun; returns what was written for it. */
 static uint64_t await_rebuild(struct model *m, uint32_t place) {
     struct look before, now;
-    look(m, m->path[place], &before);
-    for (now = before; !now.is_whole; look(m, m->path[place], &now)) {
-        fiber_sleep_until(env_now_ns(m->env) + LOOK_MS * NS_PER_MS);
+    look(m, m->world.path[place], &before);
+    for (now = before; !now.is_whole; look(m, m->world.path[place], &now)) {
+        fiber_sleep_until(env_now_ns(m->world.env) + LOOK_MS * NS_PER_MS);
     }
     return now.rebuilt_bytes - before.rebuilt_bytes;
 }
@@ -398,18 +381,18 @@ static void rebuild_fiber(void *arg) {
     uint32_t place = m->victim++ % m->options->disks.count;
     uint64_t bytes = 0;
     int error = OK;
-    fiber_sleep_until(env_now_ns(m->env) + m->time_ns / RAMP_PART);
-    if (m->engine != NULL) {
+    fiber_sleep_until(env_now_ns(m->world.env) + m->time_ns / RAMP_PART);
+    if (m->world.engine != NULL) {
         error = replace_disk(m, place);
     }
-    uint64_t from_ns = env_now_ns(m->env);
+    uint64_t from_ns = env_now_ns(m->world.env);
     m->rebuild_phase = LOAD_COUNTS;
-    if (m->engine == NULL) {
+    if (m->world.engine == NULL) {
         error = inplace_rebuild(m->inplace, place, REBUILD_SHARE_PCT, &bytes, m->reterr);
     } else if (error == OK) {
         bytes = await_rebuild(m, place);
     }
-    double seconds = (double)(env_now_ns(m->env) - from_ns) / 1e9;
+    double seconds = (double)(env_now_ns(m->world.env) - from_ns) / 1e9;
     m->rebuild_mb_s[m->rebuilt++] = seconds > 0 ? (double)bytes / 1e6 / seconds : 0;
     m->rebuild_error = error;
     m->rebuild_phase = LOAD_IS_OVER;
@@ -423,12 +406,12 @@ static void rebuild_begin(struct model *m, struct model_load *load) {
     m->rebuild_phase = LOAD_WARMS_UP;
     load->phase = rebuild_phase;
     load->owner = m;
-    fiber_start(m->env, rebuild_fiber, m);
+    fiber_start(m->world.env, rebuild_fiber, m);
 }
 
 static int rebuild_wait(struct model *m) {
     while (m->rebuild_phase != LOAD_IS_OVER) {
-        fiber_sleep_until(env_now_ns(m->env) + LOOK_MS * NS_PER_MS);
+        fiber_sleep_until(env_now_ns(m->world.env) + LOOK_MS * NS_PER_MS);
     }
     return m->rebuild_error;
 }
@@ -494,14 +477,15 @@ static int run_overwritten(struct model *m) {
 /* Puts the volume in order, as `holdfast volume reorder` does, and waits until it is. */
 static int run_reordered(struct model *m) {
     struct volume_info volume = {0};
-    if (!wants(m, MODEL_READ_REORDERED) || m->engine == NULL) {
+    if (!wants(m, MODEL_READ_REORDERED) || m->world.engine == NULL) {
         return OK;
     }
     say(m, "putting it in order");
-    int error = engine_volume_reorder(m->engine, VOLUME_NAME, false, m->reterr);
+    int error = engine_volume_reorder(m->world.engine, MODEL_WORLD_VOLUME, false, m->reterr);
     do {
-        fiber_sleep_until(env_now_ns(m->env) + NS_PER_S);
-        error = error == OK ? engine_volume_find(m->engine, VOLUME_NAME, &volume) : error;
+        fiber_sleep_until(env_now_ns(m->world.env) + NS_PER_S);
+        error =
+            error == OK ? engine_volume_find(m->world.engine, MODEL_WORLD_VOLUME, &volume) : error;
     } while (error == OK && volume.reordering);
     error = error == OK ? settle(m) : error;
     return error == OK ? test_run(m, MODEL_READ_REORDERED, false) : error;
@@ -544,44 +528,28 @@ static int run_aged(struct model *m) {
 static void corners_fiber(void *arg) {
     struct model *m = arg;
     m->error = run_corners(m);
-    m->done = true;
 }
 
 static void aged_fiber(void *arg) {
     struct model *m = arg;
     m->error = run_aged(m);
-    m->done = true;
-}
-
-static bool is_done(void *ctx) {
-    return ((const struct model *)ctx)->done;
 }
 
 /* Makes the disks, runs `fiber` on them to its end, takes everything down. */
 static int world_run(struct model *m, void (*fiber)(void *arg)) {
-    const struct bench_disk_list *list = &m->options->disks;
-    m->env = env_sim_new(&(struct env_sim_options){.seed = m->options->seed + 1});
-    mem_scope_init(&m->scope);
-    m->disks_made = 0;
-    m->rebuild_phase = LOAD_IS_OVER;
     int error = OK;
-    for (uint32_t i = 0; i < list->count && error == OK; i++) {
+    model_world_init(&m->world, &(struct env_sim_options){.seed = m->options->seed + 1});
+    m->inplace = NULL;
+    m->rebuild_phase = LOAD_IS_OVER;
+    for (uint32_t i = 0; i < m->options->disks.count && error == OK; i++) {
         error = make_disk(m, i);
     }
     if (error == OK) {
-        struct mem_scope *outer = mem_scope_enter(&m->scope);
-        m->done = false;
-        m->engine = NULL;
-        m->inplace = NULL;
-        fiber_start(m->env, fiber, m);
-        enum sim_stop stop = env_sim_run_until(m->env, UINT64_MAX, is_done, m);
-        mem_scope_enter(outer);
-        error = stop == SIM_DONE
+        error = model_world_run(&m->world, fiber, m) == OK
                     ? m->error
                     : errmsg_set(m->reterr, ERR_TIMEOUT, "the modelled array stands still");
     }
-    mem_scope_drop(&m->scope);
-    env_sim_free(m->env);
+    model_world_drop(&m->world);
     return error;
 }
 
