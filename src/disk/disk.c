@@ -236,8 +236,8 @@ static void measure_end(struct disk *disk, struct disk_op *op) {
                 now - op->submitted_ns);
     disk->latency.units += latency_units(io->length_bytes);
     disk->window.done++;
-    disk->window.reads += kind == LATENCY_READ;
-    disk->window.slow += kind == LATENCY_READ && now > op->slow_at_ns;
+    disk->window.of[kind].done++;
+    disk->window.of[kind].slow += now > op->slow_at_ns;
     disk->window.late += now > op->late_at_ns;
     disk->counters.slow_ios += now > op->late_at_ns;
 }
@@ -297,6 +297,21 @@ bool disk_is_avoided(const struct disk *disk) {
 
 uint64_t disk_deadline_ns(const struct disk *disk) {
     return disk->deadline_ns;
+}
+
+bool disk_may_change(const struct disk *disk, uint64_t offset_bytes, uint64_t length_bytes) {
+    if (disk->counters.late_changes == 0) {
+        return false;
+    }
+    LIST_FOR_EACH(link, &disk->order) {
+        const struct disk_op *op = CONTAINER_OF(link, struct disk_op, order);
+        if (op->io == NULL && op_is_change(op) &&
+            op->env_io.offset_bytes < offset_bytes + length_bytes &&
+            offset_bytes < op->env_io.offset_bytes + op->env_io.length_bytes) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- answering ---- */

@@ -134,11 +134,13 @@ void disk_set_yardstick(struct disk *disk, const struct disk_yardstick *yardstic
 uint64_t disk_hedge_ns(const struct disk *disk, enum env_io_op op, bool durable,
                        uint64_t length_bytes);
 
-struct disk_window {      /* since the last look */
-    uint32_t done, late;  /* I/Os that came back; those that were late */
-    uint32_t reads, slow; /* of them reads; those that were slow */
-    uint32_t late_out;    /* outstanding, and late already */
-    uint64_t oldest_ns;   /* age of the oldest one that is outstanding */
+struct disk_window {     /* since the last look */
+    uint32_t done, late; /* I/Os that came back; those that were late */
+    struct {
+        uint32_t done, slow; /* of them; those that were slow */
+    } of[LATENCY_KINDS];
+    uint32_t late_out;  /* outstanding, and late already */
+    uint64_t oldest_ns; /* age of the oldest one that is outstanding */
 };
 struct disk_window disk_window_take(struct disk *disk);
 struct disk_latency *disk_latency(struct disk *disk); /* to be faded by whoever compares */
@@ -151,6 +153,9 @@ void disk_set_suspect(struct disk *disk, bool suspect);
 void disk_shun(struct disk *disk, uint64_t until_ns);
 bool disk_is_avoided(const struct disk *disk);
 uint64_t disk_deadline_ns(const struct disk *disk);
+
+/* A write or a discard that was given up may still change some of these bytes. */
+bool disk_may_change(const struct disk *disk, uint64_t offset_bytes, uint64_t length_bytes);
 
 /* Notes something that a layer above found (a bad checksum, a repair). */
 void disk_note(struct disk *disk, enum disk_error_kind kind, uint64_t offset_bytes,

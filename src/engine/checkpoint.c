@@ -31,6 +31,7 @@
 
 #define POSTPONED_LEAST_NS (1 * NS_PER_S)
 #define POSTPONED_MOST_NS (30 * NS_PER_S)
+#define DISCARDS_NS (1 * NS_PER_S) /* of a checkpoint that are for discards */
 
 enum { RING_FORCES_PCT = 60 };
 
@@ -316,45 +317,57 @@ static void discard_done(struct disk_io *io) {
     fiber_group_done(CONTAINER_OF(io, struct discard_job, io)->group, OK);
 }
 
-/* Nothing that was given up on one of its disks is still under way there: a late write or discard
- * could land on what is written next. */
+/* Nothing that was given up is still under way to one of its chunks: a late write or discard could
+ * land on what is written next. */
 static bool segment_is_drained(const struct engine *e, const struct segment *s) {
+    uint64_t bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
     for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
         struct disk *disk = segment_column_disk(&e->table, s, c);
-        if (disk != NULL && disk_counters(disk)->late_changes > 0) {
+        if (disk != NULL &&
+            disk_may_change(disk, segment_column_block(&e->table, s, c, 0) * BLOCK_BYTES, bytes)) {
             return false;
         }
     }
     return true;
 }
 
-/* Chunks return when their last reader has gone and the disks have been told; if a disk is late,
- * before or after a later checkpoint. */
+/* Tells the disks that what the segment holds is not needed; not those that are to be avoided, for
+ * writers may be waiting for the chunks. A discard that fails, or is not made, loses nothing. */
+static void segment_discard(struct engine *e, const struct segment *s, uint64_t until_ns) {
+    struct discard_job jobs[SEGMENT_COLUMNS_MAX];
+    struct fiber_group group = FIBER_GROUP_INIT;
+    uint64_t bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        struct disk *disk = segment_column_disk(&e->table, s, c);
+        if (disk != NULL && disk_info(disk)->discards && !disk_is_avoided(disk)) {
+            jobs[c] = (struct discard_job){
+                .io = {.op = ENV_IO_DISCARD,
+                       .offset_bytes = segment_column_block(&e->table, s, c, 0) * BLOCK_BYTES,
+                       .length_bytes = bytes,
+                       .deadline_ns = until_ns,
+                       .done = discard_done},
+                .group = &group};
+            fiber_group_add(&group);
+            disk_submit(disk, &jobs[c].io);
+        }
+    }
+    int err = fiber_group_wait(&group);
+    ASSERT_EQ(err, OK);
+}
+
+/* Chunks return when their last reader has gone and the disks have been told, for as long as there
+ * is time for that; if a disk is late, before or after a later checkpoint. */
 static void release_segments(struct engine *e) {
+    uint64_t until_ns = env_now_ns(e->env) + DISCARDS_NS;
     rebuild_release(e);
     LIST_FOR_EACH_SAFE(link, &e->table.freeing) {
         struct segment *s = CONTAINER_OF(link, struct segment, freeing_link);
         if ((s->pins > 0 && !SABOTAGE(pins_ignored)) || !segment_is_drained(e, s)) {
             continue;
         }
-        struct discard_job jobs[SEGMENT_COLUMNS_MAX];
-        struct fiber_group group = FIBER_GROUP_INIT;
-        uint64_t bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
-        for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
-            struct disk *disk = segment_column_disk(&e->table, s, c);
-            if (disk != NULL && disk_info(disk)->discards) {
-                jobs[c] = (struct discard_job){
-                    .io = {.op = ENV_IO_DISCARD,
-                           .offset_bytes = segment_column_block(&e->table, s, c, 0) * BLOCK_BYTES,
-                           .length_bytes = bytes,
-                           .done = discard_done},
-                    .group = &group};
-                fiber_group_add(&group);
-                disk_submit(disk, &jobs[c].io);
-            }
+        if (env_now_ns(e->env) < until_ns) {
+            segment_discard(e, s, until_ns);
         }
-        int err = fiber_group_wait(&group); /* a failed discard loses nothing */
-        ASSERT_EQ(err, OK);
         if (segment_is_drained(e, s)) {
             segment_release(&e->table, s);
         }

@@ -154,6 +154,26 @@ static int clean_weak(struct engine *e) {
     return err;
 }
 
+/* Of all profiles, until what is needed is gained. True if something was emptied. */
+static bool clean_all(struct engine *e, struct need *need, const struct mover_options *options,
+                      bool last_resort, struct victims *v, int *ret_error) {
+    bool any = false;
+    for (int p = 0; p < PROFILE_COUNT && need->chunks > 0 && *ret_error == OK; p++) {
+        struct victims_wanted wanted = {.on = need->on,
+                                        .chunks = need->chunks,
+                                        .keep_free = e->meta_keep,
+                                        .urgent = need->urgent,
+                                        .last_resort = last_resort};
+        victims_choose(e, (enum profile)p, &wanted, v);
+        if (v->count > 0) {
+            *ret_error = mover_run(e, v->segment, v->count, options);
+            any = true;
+        }
+        need->chunks -= MIN(v->net, need->chunks);
+    }
+    return any;
+}
+
 int cleaner_run(struct engine *e, bool ahead) {
     struct ahead a = {.e = e, .until_ns = env_now_ns(e->env) + AHEAD_SLICE_NS};
     struct mover_options options = {.go_on = ahead ? ahead_goes_on : NULL, .ctx = &a};
@@ -163,12 +183,9 @@ int cleaner_run(struct engine *e, bool ahead) {
     e->move_count = 0;
     int err = clean_weak(e);
     reckon(e, ahead, &need);
-    for (int p = 0; p < PROFILE_COUNT && need.chunks > 0 && err == OK; p++) {
-        struct victims_wanted wanted = {
-            .on = need.on, .chunks = need.chunks, .keep_free = e->meta_keep, .urgent = need.urgent};
-        victims_choose(e, (enum profile)p, &wanted, v);
-        err = v->count > 0 ? mover_run(e, v->segment, v->count, &options) : OK;
-        need.chunks -= MIN(v->net, need.chunks);
+    bool any = clean_all(e, &need, &options, false, v, &err);
+    if (!any && need.urgent && err == OK) { /* nothing comes of waiting for the disk to be well */
+        (void)clean_all(e, &need, &options, true, v, &err);
     }
     if (ahead && moved == e->cleaner_moved_blocks && cleaner_is_idle(e)) {
         e->ahead_done = e->checkpoints + 1; /* which this one will be: nothing can be moved */

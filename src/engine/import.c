@@ -357,6 +357,7 @@ struct engine *engine_alloc(struct env *env, struct pool *pool,
     e->relocate_fiber_gone = true;
     e->volume_id_next = 1;
     segment_table_init(&e->table, pool);
+    e->table.fits_without = space_fits_without;
     map_init(&e->map, &e->table);
     e->data_cache = cache_new(e->limits.read_cache_bytes);
     e->node_cache = cache_new(e->limits.node_cache_bytes);

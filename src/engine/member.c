@@ -97,15 +97,19 @@ static int check_running(const struct engine *e, struct errmsg *reterr) {
                : errmsg_set(reterr, ERR_SHUTDOWN, "pool %s is being closed", e->pool->super.name);
 }
 
-/* As many copies of the pool's own metadata as its strongest volume wants, if there were too few
- * disks for them so far. */
-static int strengthen(struct engine *e, struct errmsg *reterr) {
+/* Copies of the pool's own metadata that its strongest volume wants, as the disks allow. */
+static uint32_t copies_due(const struct engine *e) {
     uint32_t copies = 2;
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
         copies = MAX(copies, 1 + profile_losses((enum profile)v->phys.profile));
     }
-    copies = MIN(copies, pool_storing_count(e->pool));
+    return MIN(copies, pool_storing_count(e->pool));
+}
+
+/* So many, if there were too few disks for them so far. */
+static int strengthen(struct engine *e, struct errmsg *reterr) {
+    uint32_t copies = copies_due(e);
     int err = copies > e->pool->super.meta_copies ? meta_strengthen(e, copies) : OK;
     return err == OK ? OK
                      : errmsg_set(reterr, err,
@@ -421,6 +425,11 @@ bool members_wait_for_checkpoint(const struct engine *e) {
 void members_tend(struct engine *e) {
     fiber_lock_take(&e->members);
     if (e->state == ENGINE_RUNNING) {
+        if (copies_due(e) > e->pool->meta_copies) { /* the power failed when a disk was added */
+            struct errmsg ignored = {0};            /* tried again by the next mount */
+            int weak = strengthen(e, &ignored);
+            (void)weak;
+        }
         drop_empty(e);
         if (rebuild_needs_disk(e)) {
             use_spare(e);

@@ -488,6 +488,9 @@ void space_forgive_bytes(struct volume *v, struct charge *charge);
 void space_release(struct engine *e, struct volume *v, const struct charge *charge, bool applied);
 /* Whether all that is promised still fits if a chunk of that member is used for something else. */
 bool space_spares_chunk(struct engine *e, uint32_t member);
+/* Whether it does if nothing more is written to those members (a mask): the table's fits_without.
+ */
+bool space_fits_without(const struct segment_table *table, uint64_t members);
 /* A checkpoint of what is dirty does not fit in full protection: disks were lost. */
 bool space_is_short(const struct engine *e);
 /* It fits at all, in the protection that older segments still have. */

@@ -371,7 +371,8 @@ bool rebuild_switch(struct engine *e) {
 
 static void discard_old(struct engine *e, const struct column_move *r) {
     struct disk *disk = e->pool->disks[r->from.disk];
-    if (pool_member_in_sync(e->pool, r->from.disk) && disk_info(disk)->discards) {
+    if (pool_member_in_sync(e->pool, r->from.disk) && disk_info(disk)->discards &&
+        !disk_is_avoided(disk)) {
         uint64_t block = layout_chunk_block(&e->pool->super.geometry, r->from.chunk);
         int ignored = disk_discard(disk, block * BLOCK_BYTES,
                                    (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES);
@@ -383,10 +384,13 @@ static void discard_old(struct engine *e, const struct column_move *r) {
 static struct column_move *find_releasable(struct engine *e) {
     LIST_FOR_EACH(link, &e->rebuild.relocations) {
         struct column_move *r = CONTAINER_OF(link, struct column_move, link);
-        bool there = pool_member_in_sync(e->pool, r->from.disk);
-        if (r->state == OLD &&
-            (!there || (r->segment->pins == 1 &&
-                        disk_counters(e->pool->disks[r->from.disk])->late_changes == 0))) {
+        if (r->state != OLD) {
+            continue;
+        }
+        uint64_t bytes = (uint64_t)e->pool->super.geometry.chunk_blocks * BLOCK_BYTES;
+        uint64_t at = layout_chunk_block(&e->pool->super.geometry, r->from.chunk) * BLOCK_BYTES;
+        if (!pool_member_in_sync(e->pool, r->from.disk) ||
+            (r->segment->pins == 1 && !disk_may_change(e->pool->disks[r->from.disk], at, bytes))) {
             return r;
         }
     }

@@ -471,7 +471,6 @@ static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint6
                        const struct content *content) {
     uint32_t inline_max = log_data_max(e->log, sizeof(struct record_range)) / BLOCK_BYTES;
     uint32_t ref_least = ref_least_blocks(e, v);
-    uint32_t inline_most = MIN(inline_max, ref_least);
     struct charge all = {0};
     int err = space_is_plenty(e, v, count) ? OK : space_admit(e, v, block, count, &all);
     for (uint64_t done = 0; done < count && err == OK;) {
@@ -481,7 +480,7 @@ static int write_whole(struct engine *e, struct volume *v, uint64_t block, uint6
                             content, done * BLOCK_BYTES, &all, &n);
         }
         if (err == OK && n == 0) {
-            n = (uint32_t)MIN(count - done, (uint64_t)inline_most);
+            n = (uint32_t)MIN(count - done, (uint64_t)inline_max);
             err = write_inline(e, v, block + done, n, content, done * BLOCK_BYTES, &all);
         }
         done += n;

@@ -25,7 +25,7 @@
  * costs nobody the time that the rest takes.
  *
  * The experiment. As nothing much is asked of a suspect any more, its I/Os prove nothing. So while
- * there is one, all disks get the same small read, at a random place in use, four times a second.
+ * there is one, all disks get the same small read, at a random place, four times a second.
  * The peers are under load and the suspect is not: one that is well again answers sooner than they.
  * A window of two seconds in which its median is worse by half, or its worst many times theirs,
  * counts against it, any other for it.
@@ -62,7 +62,7 @@ enum {
 /* Below these nothing is slow or late, whatever the peers take: noise, and what caches do. */
 struct floors {
     uint64_t hedge_read_ns, slow_read_ns, late_read_ns;
-    uint64_t hedge_write_ns, late_write_ns, late_flush_ns;
+    uint64_t hedge_write_ns, slow_write_ns, late_write_ns, late_flush_ns;
     uint64_t unknown_hedge_ns; /* nobody knows what peers take */
     uint64_t noise_ns;         /* of a median of the experiment */
     uint64_t tail_ns;
@@ -73,6 +73,7 @@ static const struct floors floors_of[2] = {
      .slow_read_ns = 500 * NS_PER_US,
      .late_read_ns = 20 * NS_PER_MS,
      .hedge_write_ns = 2 * NS_PER_MS,
+     .slow_write_ns = NS_PER_MS,
      .late_write_ns = 100 * NS_PER_MS,
      .late_flush_ns = NS_PER_S,
      .unknown_hedge_ns = 100 * NS_PER_MS,
@@ -82,6 +83,7 @@ static const struct floors floors_of[2] = {
      .slow_read_ns = 60 * NS_PER_MS,
      .late_read_ns = 100 * NS_PER_MS,
      .hedge_write_ns = 15 * NS_PER_MS,
+     .slow_write_ns = 60 * NS_PER_MS,
      .late_write_ns = 300 * NS_PER_MS,
      .late_flush_ns = 2 * NS_PER_S,
      .unknown_hedge_ns = 300 * NS_PER_MS,
@@ -100,7 +102,10 @@ struct probe {
 
 /* I/Os of the last ticks, those of long ago for less: in units of 1 / TALLY_ONE. */
 struct tally {
-    uint32_t done, late, reads, slow;
+    uint32_t done, late;
+    struct {
+        uint32_t done, slow;
+    } of[LATENCY_KINDS];
 };
 enum { TALLY_ONE = 16 };
 
@@ -255,7 +260,8 @@ static void yardstick_cell(const struct slow *slow, const struct peers *peers, i
         tail == 0 ? f->unknown_hedge_ns
                   : MAX(tail * peers->margin * 5 / 4, read ? f->hedge_read_ns : f->hedge_write_ns);
     y->slow_ns[k][c] =
-        median == 0 ? 0 : MAX(median * 4 * peers->margin, read ? f->slow_read_ns : late);
+        median == 0 ? 0
+                    : MAX(median * 4 * peers->margin, read ? f->slow_read_ns : f->slow_write_ns);
     y->late_ns[k][c] = tail == 0 ? MAX(late, NS_PER_S) : MAX(tail * 4 * peers->margin, late);
 }
 
@@ -281,8 +287,25 @@ static void yardstick_give(struct slow *slow, uint32_t m, const struct peers *pe
 static void tally_add(struct tally *t, const struct disk_window *w) {
     t->done = t->done / 8 * 7 + (w->done + w->late_out) * TALLY_ONE;
     t->late = t->late / 8 * 7 + (w->late + w->late_out) * TALLY_ONE;
-    t->reads = t->reads / 8 * 7 + w->reads * TALLY_ONE;
-    t->slow = t->slow / 8 * 7 + w->slow * TALLY_ONE;
+    for (int k = 0; k < LATENCY_KINDS; k++) {
+        t->of[k].done = t->of[k].done / 8 * 7 + w->of[k].done * TALLY_ONE;
+        t->of[k].slow = t->of[k].slow / 8 * 7 + w->of[k].slow * TALLY_ONE;
+    }
+}
+
+/* Most of what it does of one kind is slow, and it is not so with its peers. Reads, and what the
+ * log writes: a disk may see nothing but that, as long as what is read lies elsewhere. */
+static bool is_mostly_slow(const struct tally *t, const struct tally *peers) {
+    static const enum latency_kind kinds[] = {LATENCY_READ, LATENCY_DURABLE};
+    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
+        uint32_t done = t->of[kinds[i]].done, slow = t->of[kinds[i]].slow;
+        uint32_t peers_done = peers->of[kinds[i]].done, peers_slow = peers->of[kinds[i]].slow;
+        if (done >= 4 * TALLY_ONE && slow * 2ull > done && peers_done >= 8 * TALLY_ONE &&
+            (uint64_t)slow * peers_done > 4ull * peers_slow * done) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* How much speaks against it now: 0, 1 or 2. */
@@ -295,12 +318,14 @@ static uint32_t against(const struct slow *slow, uint32_t m, const struct peers 
         const struct slow_disk *peer = &slow->of[peers->member[i]];
         p.done += peer->tally.done;
         p.late += peer->tally.late;
-        p.reads += peer->tally.reads;
-        p.slow += peer->tally.slow;
+        for (int k = 0; k < LATENCY_KINDS; k++) {
+            p.of[k].done += peer->tally.of[k].done;
+            p.of[k].slow += peer->tally.of[k].slow;
+        }
         oldest[i] = peer->window.oldest_ns;
     }
     if (SABOTAGE(peers_ignored)) {
-        return t->late > 0 || t->slow > 0;
+        return t->late > 0 || t->of[LATENCY_READ].slow > 0;
     }
     if (w->late_out > 0 && w->oldest_ns >= HANGS_NS &&
         median_of(oldest, peers->count) * 4 < w->oldest_ns) {
@@ -308,10 +333,7 @@ static uint32_t against(const struct slow *slow, uint32_t m, const struct peers 
     }
     bool often_late = t->late >= 2 * TALLY_ONE && t->late * 8ull >= t->done &&
                       (uint64_t)t->late * p.done > 4ull * p.late * t->done;
-    bool mostly_slow = t->reads >= 4 * TALLY_ONE && t->slow * 2ull > t->reads &&
-                       p.reads >= 8 * TALLY_ONE &&
-                       (uint64_t)t->slow * p.reads > 4ull * p.slow * t->reads;
-    return p.done > 0 && (often_late || mostly_slow);
+    return p.done > 0 && (often_late || is_mostly_slow(t, &p));
 }
 
 static void suspect_begin(struct slow *slow, uint32_t m) {
@@ -378,9 +400,16 @@ static uint64_t random_next(struct slow *slow) {
     return slow->random >> 24;
 }
 
-/* Some block of the disk that holds something: of a chunk in use, or else its label. */
-static uint64_t place_in_use(struct slow *slow, uint32_t m) {
+/* Some block of the disk that holds something: of a chunk in use, or else its label. One that
+ * rotates is told of nothing that is not in use, and seeks for any block; and of a suspect little
+ * may be in use, so little that its cache has it. */
+static uint64_t place_to_read(struct slow *slow, uint32_t m) {
     const struct segment_table *t = &slow->e->table;
+    if (info_of(slow, m)->rotational && !info_of(slow, m)->discards && t->chunk_count[m] > 0) {
+        uint32_t chunk = (uint32_t)(random_next(slow) % t->chunk_count[m]);
+        const struct geometry *g = &slow->e->pool->super.geometry;
+        return layout_chunk_block(g, chunk) + random_next(slow) % g->chunk_blocks;
+    }
     uint32_t from = t->slot_count == 0 ? 0 : (uint32_t)(random_next(slow) % t->slot_count);
     for (uint32_t i = 0; i < t->slot_count; i++) {
         const struct segment *s = t->slots[(from + i) % t->slot_count];
@@ -405,7 +434,7 @@ static void probe_send(struct slow *slow, uint32_t m) {
     p->sent_ns = env_now_ns(slow->e->env);
     p->buf = buf_new(BLOCK_BYTES);
     p->io = (struct disk_io){.op = ENV_IO_READ,
-                             .offset_bytes = place_in_use(slow, m) * BLOCK_BYTES,
+                             .offset_bytes = place_to_read(slow, m) * BLOCK_BYTES,
                              .length_bytes = BLOCK_BYTES,
                              .buf = p->buf,
                              .done = probe_done};

@@ -228,16 +228,14 @@ static bool dirty_has_room(const struct engine *e, uint64_t bytes) {
     return dirty == 0 || dirty + bytes <= e->limits.dirty_bytes;
 }
 
-/* Blocks of each profile that a checkpoint has yet to write, at most. What went into rows already
- * is counted with them as long as there is as much that did not. */
+/* Blocks of each profile that a checkpoint has yet to write, at most. */
 static void unwritten_blocks(const struct engine *e, uint64_t ret_blocks[PROFILE_COUNT]) {
-    uint64_t limit = dirty_total_bytes(e) / BLOCK_BYTES;
     memset(ret_blocks, 0, PROFILE_COUNT * sizeof(ret_blocks[0]));
     LIST_FOR_EACH(link, &e->volumes) {
         const struct volume *v = CONTAINER_OF(link, struct volume, link);
         uint64_t *blocks = &ret_blocks[v->phys.profile];
         *blocks += v->admitted_bytes / BLOCK_BYTES;
-        *blocks = MIN(*blocks + v->active.data_blocks + v->frozen.data_blocks, limit);
+        *blocks += v->active.unplaced_blocks + v->frozen.unplaced_blocks;
     }
     const struct relocation *r = e->relocation; /* a window that is being written */
     if (r != NULL && r->taken && !r->done) {
@@ -311,6 +309,16 @@ static bool checkpoint_fits(const struct engine *e, uint32_t lost) {
     room.lost = lost;
     unwritten_blocks(e, blocks);
     return room_holds(e, room, blocks, false);
+}
+
+/* And leaves the cleaner enough to bring things into balance again: it takes nothing of what is
+ * kept for metadata. */
+bool space_fits_without(const struct segment_table *table, uint64_t members) {
+    const struct engine *e = CONTAINER_OF(table, struct engine, table);
+    struct segment_room room = segment_room_without(table, members, e->meta_keep);
+    uint64_t blocks[PROFILE_COUNT];
+    unwritten_blocks(e, blocks);
+    return room.count > 0 && room_is_safe(e, &room, blocks);
 }
 
 bool space_spares_chunk(struct engine *e, uint32_t member) {

@@ -47,6 +47,20 @@ static bool may_be_emptied(const struct segment *s, enum profile p) {
            s->pending == 0 && s->live_blocks > 0 && !s->unmovable;
 }
 
+/* What lives in it can be had only from a disk that is to be avoided: a checkpoint that empties it
+ * takes as long as that disk does, and so does every writer who waits for it. */
+static bool needs_avoided(const struct engine *e, const struct segment *s) {
+    uint32_t without = 0;
+    bool avoided = false;
+    for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+        const struct disk *disk = segment_column_disk(&e->table, s, c);
+        bool avoid = disk != NULL && disk_is_avoided(disk);
+        avoided |= avoid;
+        without += disk == NULL || avoid;
+    }
+    return avoided && without > shape_losses(s->shape);
+}
+
 static uint64_t age_of(const struct engine *e, const struct segment *s) {
     uint64_t now = e->vba_next >> RUN_SHIFT;
     uint64_t mean = (s->run_count * now - s->birth_sum) / MAX(1u, s->run_count);
@@ -89,7 +103,8 @@ static struct candidate *candidates_sorted(const struct engine *e, enum profile 
     uint32_t count = 0;
     for (uint32_t i = 0; i < e->table.slot_count; i++) {
         struct segment *s = e->table.slots[i];
-        if (!may_be_emptied(s, p) || !segment_helps(s, w->on)) {
+        if (!may_be_emptied(s, p) || !segment_helps(s, w->on) ||
+            (!w->last_resort && needs_avoided(e, s))) {
             continue;
         }
         uint64_t moved = (uint64_t)s->live_blocks * shape.data;

@@ -19,6 +19,7 @@ struct victims_wanted {
     uint64_t chunks;    /* all together */
     uint32_t keep_free; /* chunks of each disk that survivors must not take */
     bool urgent;        /* writers wait: the emptiest, however full they are */
+    bool last_resort;   /* also those that only disks can give that are to be avoided */
 };
 
 /* Of one profile: as many as yield what is wanted; none if nothing is gained. */

@@ -135,6 +135,7 @@ struct pool_private {
     bool notify_queued;
     uint64_t notify_members; /* a bit a member whose expelled() is to be called */
     uint64_t admitting;      /* members that are in sync in `next`, and not in `super` yet */
+    uint64_t emptied;        /* members that were dropped, when nothing was on them any more */
     uint64_t round_failed;   /* members that did not get a superblock of the last write */
     uint64_t used; /* members there were in this mount: their numbers are not given again */
     uint64_t has_sequence[POOL_DISKS_MAX]; /* the last superblock that it certainly has */

@@ -341,6 +341,7 @@ static int shut_out(struct pool *pool, uint32_t member) {
     if (error == OK && pool_member_in_sync(pool, member)) {
         (void)pool_super_begin(pool);
         pool->super.members[member].state = MEMBER_MISSING; /* taken over by the write */
+        p->emptied |= 1ull << member;
         p->informed_disks[member] = pool->disks[member];
         error = pool_super_write(pool);
         p->informed_disks[member] = NULL;

@@ -223,7 +223,7 @@ static bool may_write(const struct pool *pool) {
     if (p->unchecked) {
         return left != 0;
     }
-    uint64_t lost = p->current.members & ~left;
+    uint64_t lost = p->current.members & ~left & ~p->emptied;
     return electorate_decides(&p->current, left) &&
            electorate_decides(&p->settled, left | p->informed) &&
            (uint32_t)__builtin_popcountll(lost) < pool->super.meta_copies;

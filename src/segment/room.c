@@ -13,15 +13,20 @@ struct segment_room segment_room_all(const struct segment_table *table) {
     return room;
 }
 
-struct segment_room segment_room_free(const struct segment_table *table, uint32_t keep_free) {
+struct segment_room segment_room_without(const struct segment_table *table, uint64_t members,
+                                         uint32_t keep_free) {
     struct segment_room room = {.table = table};
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        if (pool_member_stores(table->pool, m)) {
+        if (((members >> m) & 1) == 0 && pool_member_stores(table->pool, m)) {
             uint32_t chunks = table->chunk_free[m];
             room.chunks[room.count++] = chunks > keep_free ? chunks - keep_free : 0;
         }
     }
     return room;
+}
+
+struct segment_room segment_room_free(const struct segment_table *table, uint32_t keep_free) {
+    return segment_room_without(table, 0, keep_free);
 }
 
 void segment_room_lose(struct segment_room *room, uint32_t disks) {

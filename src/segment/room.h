@@ -16,9 +16,12 @@ struct segment_room {
     uint32_t lost; /* so many losses less must segments bear: see segment_room_lose() */
 };
 
-/* All chunks of the members that store; or the free ones, without `keep_free` of each disk. */
+/* All chunks of the members that store; or the free ones, without `keep_free` of each disk; or
+ * those, of all members but these (a mask). */
 struct segment_room segment_room_all(const struct segment_table *table);
 struct segment_room segment_room_free(const struct segment_table *table, uint32_t keep_free);
+struct segment_room segment_room_without(const struct segment_table *table, uint64_t members,
+                                         uint32_t keep_free);
 
 /* As if these many members were lost, those with most room, and as if segments were then written
  * with just that much less protection. */

@@ -334,26 +334,20 @@ static struct shape shape_with(const struct segment_table *table, enum profile p
                : shape;
 }
 
-/* Some disk is to be avoided, and all others have a good part of their chunks free. */
-static bool may_avoid(const struct segment_table *table, uint32_t keep_free) {
-    bool any = false;
+/* Some disk is to be avoided, and all that is to be written fits on the others. */
+static bool may_avoid(const struct segment_table *table) {
+    uint64_t avoided = 0;
     for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
-        if (!pool_member_in_sync(table->pool, m)) {
-            continue;
-        }
-        if (member_is_avoided(table, m)) {
-            any = true;
-        } else if (table->chunk_free[m] < keep_free + table->chunk_count[m] / 4) {
-            return false;
-        }
+        bool avoid = pool_member_in_sync(table->pool, m) && member_is_avoided(table, m);
+        avoided |= avoid ? 1ull << m : 0;
     }
-    return any;
+    return avoided != 0 && table->fits_without != NULL && table->fits_without(table, avoided);
 }
 
 struct shape segment_shape(const struct segment_table *table, enum profile profile,
                            uint32_t keep_free, uint32_t losses) {
     struct shape shape = {0};
-    if (may_avoid(table, keep_free)) {
+    if (may_avoid(table)) {
         shape = shape_with(table, profile, keep_free, losses, true);
     }
     return shape.data > 0 && shape_losses(shape) >= losses
@@ -368,7 +362,7 @@ bool segment_has_better(const struct segment_table *table, const struct segment 
         on_avoided |= member_is_avoided(table, s->column[c].disk);
     }
     struct shape other = {0};
-    if (on_avoided && may_avoid(table, 0)) {
+    if (on_avoided && may_avoid(table)) {
         other = shape_with(table, s->profile, 0, losses, true);
     }
     return other.data > 0 && shape_losses(other) >= losses;
@@ -388,8 +382,11 @@ static uint32_t slot_find(struct segment_table *table) {
     return slot;
 }
 
-static bool is_better(const struct segment_table *table, uint32_t m, uint32_t than) {
-    bool avoided = member_is_avoided(table, m), other = member_is_avoided(table, than);
+/* Where disks cannot be avoided for want of room they are taken like all others: admission has
+ * reckoned with those that have most room. */
+static bool is_better(const struct segment_table *table, uint32_t m, uint32_t than, bool avoid) {
+    bool avoided = avoid && member_is_avoided(table, m);
+    bool other = avoid && member_is_avoided(table, than);
     return avoided != other ? other : table->chunk_free[m] > table->chunk_free[than];
 }
 
@@ -398,11 +395,12 @@ int segment_open(struct segment_table *table, enum segment_kind kind, enum profi
     uint32_t columns = shape_columns(shape);
     struct segment_column_phys chosen[SEGMENT_COLUMNS_MAX] = {0};
     uint64_t taken = 0;
+    bool avoid = may_avoid(table);
     for (uint32_t c = 0; c < columns; c++) { /* the disk with most room that is not taken yet */
         uint32_t best = POOL_DISKS_MAX;
         for (uint32_t m = 0; m < table->pool->super.member_count; m++) {
             if (((taken >> m) & 1) == 0 && disk_has_room(table, m, keep_free) &&
-                (best == POOL_DISKS_MAX || is_better(table, m, best))) {
+                (best == POOL_DISKS_MAX || is_better(table, m, best, avoid))) {
                 best = m;
             }
         }

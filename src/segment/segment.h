@@ -99,6 +99,9 @@ struct segment_table {
     struct list freeing;
     uint64_t changes;   /* counts chunks taken and returned */
     uint64_t late_rows; /* that were written elsewhere, because a column was late */
+    /* Whether all that is to be written has room without the members of that mask; the engine's.
+     * NULL: it has not. */
+    bool (*fits_without)(const struct segment_table *table, uint64_t members);
     uint32_t density[SEGMENT_COLUMNS_MAX + 1]; /* row_density(), by data columns */
 };
 
@@ -115,7 +118,7 @@ HF_MUST_CHECK int segment_page_decode(struct segment_table *table, uint32_t page
 void segment_mark_dirty(struct segment_table *table, const struct segment *s);
 
 /* Disks that are to be avoided (disk.h) get no new segments, where there are others for as much
- * protection, and those have plenty of room.
+ * protection, and those have room for all that is to be written (fits_without).
  *
  * Opens a segment on the disks with most room. ERR_NO_SPACE: fewer disks with a free chunk than the
  * profile's protection needs. keep_free: chunks that must stay free on each disk used. */

@@ -39,8 +39,10 @@ static void extent_unref(const struct overlay_extent *e) {
     }
 }
 
-static uint64_t extent_data_blocks(const struct overlay_extent *e) {
-    return e->kind == OVERLAY_HOLE ? 0 : e->count;
+/* Before an extent changes (-1), and when it has (1). */
+static void count(struct overlay *o, const struct overlay_extent *e, int sign) {
+    o->data_blocks += (uint64_t)sign * (e->kind == OVERLAY_HOLE ? 0 : e->count);
+    o->unplaced_blocks += (uint64_t)sign * (e->kind == OVERLAY_DATA ? e->count : 0);
 }
 
 void overlay_clear(struct overlay *o) {
@@ -145,12 +147,12 @@ static void extent_insert(struct overlay *o, struct overlay_cursor c,
     leaf->e[c.at] = *e;
     leaf->count++;
     o->extent_count++;
-    o->data_blocks += extent_data_blocks(e);
+    count(o, e, 1);
 }
 
 static void extent_remove(struct overlay *o, struct overlay_cursor c) {
     struct overlay_leaf *leaf = o->leaves[c.leaf];
-    o->data_blocks -= extent_data_blocks(&leaf->e[c.at]);
+    count(o, &leaf->e[c.at], -1);
     o->extent_count--;
     extent_unref(&leaf->e[c.at]);
     leaf->count--;
@@ -186,9 +188,9 @@ static void range_clear(struct overlay *o, uint64_t start, uint64_t end) {
         } else if (e->start < start) {
             struct overlay_extent tail = *e;
             uint64_t old_end = extent_end(e);
-            o->data_blocks -= extent_data_blocks(e);
+            count(o, e, -1);
             e->count = start - e->start;
-            o->data_blocks += extent_data_blocks(e);
+            count(o, e, 1);
             if (old_end > end) {
                 extent_trim_front(&tail, end - tail.start);
                 extent_ref(&tail);
@@ -196,9 +198,9 @@ static void range_clear(struct overlay *o, uint64_t start, uint64_t end) {
                 return;
             }
         } else {
-            o->data_blocks -= extent_data_blocks(e);
+            count(o, e, -1);
             extent_trim_front(e, end - e->start);
-            o->data_blocks += extent_data_blocks(e);
+            count(o, e, 1);
             return;
         }
     }
@@ -211,10 +213,10 @@ void overlay_set(struct overlay *o, const struct overlay_extent *extent) {
     if (c.leaf < o->leaf_count) {
         struct overlay_extent *old = &o->leaves[c.leaf]->e[c.at];
         if (old->start == extent->start && old->count == extent->count) { /* the common overwrite */
-            o->data_blocks -= extent_data_blocks(old);
+            count(o, old, -1);
             extent_unref(old);
             *old = *extent;
-            o->data_blocks += extent_data_blocks(old);
+            count(o, old, 1);
             return;
         }
         if (old->start < extent_end(extent)) {

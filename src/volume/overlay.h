@@ -38,7 +38,8 @@ struct overlay {
     struct overlay_leaf **leaves;
     uint32_t leaf_count, leaf_room;
     uint64_t extent_count;
-    uint64_t data_blocks; /* in DATA and REF extents */
+    uint64_t data_blocks;     /* in DATA and REF extents */
+    uint64_t unplaced_blocks; /* in DATA extents: they are in no row yet */
 };
 
 void overlay_init(struct overlay *o);

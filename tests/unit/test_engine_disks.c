@@ -226,8 +226,33 @@ static void life(void *arg) {
     env_stop(r->env);
 }
 
-static void disks_come_and_go(void **state) {
-    (void)state;
+/* The only disk of a pool: its successor has what it held, and the pool decides alone. */
+static void life_of_one(void *arg) {
+    struct rig *r = arg;
+    struct errmsg e = {0};
+    struct engine_disk_change change;
+    struct pool_options create = {.name = "one", .paths = r->paths, .path_count = 1, .force = true};
+    must(engine_create_pool(r->env, &create, &e), &e);
+    struct engine_import_options import = {.pool = {.paths = r->paths, .path_count = 1},
+                                           .limits = {.dirty_bytes = 1 << 20}};
+    must(engine_import(r->env, &import, NULL, NULL, &r->engine, &e), &e);
+    struct volume_options volume = {
+        .name = "v", .size_bytes = VOLUME_BYTES, .profile = PROFILE_SINGLE};
+    must(engine_volume_create(r->engine, &volume, &r->id, &e), &e);
+    write_all(r, 3);
+    struct engine_disk_add_options add = {.path = r->paths[1]};
+    must(engine_disk_replace(r->engine, 0, &add, &change, &e), &e);
+    wait_until_gone(r, r->paths[0]);
+    assert_int_equal(disk_count(r), 1);
+    write_all(r, 4);
+    reopen(r, r->paths, 2);
+    verify_all(r);
+    must(engine_close(r->engine, true, env_now_ns(r->env) + 10 * NS_PER_S, &e), &e);
+    r->ok = true;
+    env_stop(r->env);
+}
+
+static void live(void (*life_of)(void *)) {
     struct rig *r = mem_alloc(sizeof(*r));
     struct errmsg e = {0};
     r->shadow = mem_alloc(VOLUME_BYTES);
@@ -240,7 +265,7 @@ static void disks_come_and_go(void **state) {
         (void)snprintf(r->path_text[i], sizeof(r->path_text[i]), "mem:disks-%d:%dM", i, 64 + 8 * i);
         r->paths[i] = r->path_text[i];
     }
-    fiber_start(r->env, life, r);
+    fiber_start(r->env, life_of, r);
     env_run(r->env);
     assert_true(r->ok);
     env_linux_free(r->env);
@@ -249,7 +274,18 @@ static void disks_come_and_go(void **state) {
     mem_free(r);
 }
 
+static void disks_come_and_go(void **state) {
+    (void)state;
+    live(life);
+}
+
+static void the_only_disk_is_replaced(void **state) {
+    (void)state;
+    live(life_of_one);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(disks_come_and_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(disks_come_and_go),
+                                       cmocka_unit_test(the_only_disk_is_replaced)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -678,6 +678,32 @@ static void copies_of_metadata_can_be_raised(void **state) {
     end(&f);
 }
 
+static void do_drop_first(void *arg) {
+    struct call *c = arg;
+    c->error = pool_member_drop(c->pool, 0, &c->message);
+}
+
+/* As many disks as there are copies of the log are no loss when nothing is on them any more. */
+static void an_empty_member_is_no_loss(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f, 2);
+    struct call c = call_on(&f.host, &f.rig);
+    assert_int_equal(run_open_and_take(&c), OK);
+    c.pool->meta_copies = 1; /* it had one disk, and the power failed when it got another */
+    assert_int_equal(run(&c, do_commit), OK);
+    assert_int_equal(c.pool->super.meta_copies, 1);
+    assert_int_equal(run(&c, do_drop_first), OK);
+    assert_int_equal(c.pool->super.members[0].state, MEMBER_NONE);
+    assert_int_equal(run(&c, do_commit), OK);
+    run_close(&c);
+    assert_int_equal(run_open_and_take(&c), OK);
+    pool_expel(c.pool, 1, "it is slow"); /* but this one is */
+    assert_int_equal(run(&c, do_settle), ERR_QUORUM);
+    run_close(&c);
+    end(&f);
+}
+
 static void reading_only_needs_no_quorum(void **state) {
     (void)state;
     struct fixture f;
@@ -738,6 +764,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_settled_without_the_witness),
         cmocka_unit_test(a_probe_expels_what_is_gone),
         cmocka_unit_test(copies_of_metadata_can_be_raised),
+        cmocka_unit_test(an_empty_member_is_no_loss),
         cmocka_unit_test(reading_only_needs_no_quorum),
         cmocka_unit_test(a_hung_disk_does_not_stop_an_import),
     };

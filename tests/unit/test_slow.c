@@ -82,9 +82,14 @@ static void what_is_left_stays_accounted(void **state) {
     buf_unref(b); /* the disk layer has its own */
     fake_advance(&fake, fake.now_ns + NS_PER_S);
     assert_int_equal(disk_oldest_ns(disk), NS_PER_S);
+    assert_false(disk_may_change(disk, 4096, 4096)); /* its caller waits */
     disk_leave(&read);
+    assert_false(disk_may_change(disk, 4096, 4096)); /* a read changes nothing */
     disk_leave(&write);
     disk_leave(&write); /* harmless */
+    assert_true(disk_may_change(disk, 4096, 1 << 16));
+    assert_true(disk_may_change(disk, 0, 4096));
+    assert_false(disk_may_change(disk, 8192, 4096)); /* it does not reach there */
     assert_int_equal(read.result, ERR_TIMEOUT);
     const struct disk_counters *c = disk_counters(disk);
     assert_int_equal(c->late_bytes, 16384);
@@ -97,6 +102,7 @@ static void what_is_left_stays_accounted(void **state) {
     fake_release(&fake);
     fake_settle(&fake);
     assert_int_equal(c->late_bytes + c->late_changes + c->late_durable, 0);
+    assert_false(disk_may_change(disk, 0, 8192));
     assert_int_equal(disk_oldest_ns(disk), 0);
     disk_close(disk);
     fake_settle(&fake);

@@ -353,6 +353,42 @@ static void life_of_long_writers(void *arg) {
     finish(w);
 }
 
+static uint64_t filled; /* blocks */
+
+/* As much as the pool takes; every checkpoint has room. */
+static void life_that_fills(struct world *w, bool suspect) {
+    struct errmsg e = {0};
+    uint8_t *data = mem_alloc(4096);
+    begin(w);
+    struct volume_options v = {.name = "large", .size_bytes = 256 << 20, .profile = w->profile};
+    must(engine_volume_create(w->engine, &v, &w->other, &e), &e);
+    disk_set_suspect(w->engine->pool->disks[1], suspect);
+    int err = OK;
+    for (filled = 0; err == OK; filled += err == OK) {
+        err = volume_run(engine_door(w->engine), w->other, VOLUME_WRITE, filled * 4096, 4096, data);
+        if (filled % 64 == 0) {
+            assert_int_equal(engine_checkpoint(w->engine), OK);
+        }
+    }
+    assert_int_equal(err, ERR_NO_SPACE);
+    for (uint32_t i = 0; i < 4 * BLOCKS; i++) { /* replaces what is there */
+        assert_int_equal(write_block(w, i % BLOCKS), OK);
+    }
+    assert_int_equal(engine_checkpoint(w->engine), OK);
+    disk_set_suspect(w->engine->pool->disks[1], false);
+    mem_free(data);
+    verify(w);
+    finish(w);
+}
+
+static void life_that_fills_all(void *arg) {
+    life_that_fills(arg, false);
+}
+
+static void life_that_fills_around_a_suspect(void *arg) {
+    life_that_fills(arg, true);
+}
+
 /* A tree that refers to a node which the map knows nothing of is an error, not a wait. */
 static void life_with_a_strange_tree(void *arg) {
     struct world *w = arg;
@@ -427,6 +463,16 @@ static void long_writes_do_not_wait_for_each_other(void **state) {
     }
 }
 
+static void a_suspect_takes_no_space(void **state) {
+    (void)state;
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        live((enum profile)p, life_that_fills_all);
+        uint64_t all = filled;
+        live((enum profile)p, life_that_fills_around_a_suspect);
+        assert_true(all > 1000 && filled >= all / 100 * 95);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_never_less_dense),
@@ -435,6 +481,7 @@ int main(void) {
         cmocka_unit_test(a_postponed_checkpoint_takes_what_returns),
         cmocka_unit_test(a_node_that_never_was_is_an_error),
         cmocka_unit_test(long_writes_do_not_wait_for_each_other),
+        cmocka_unit_test(a_suspect_takes_no_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
