@@ -75,7 +75,7 @@ static void client(void *arg) {
     uint64_t part = VOLUME_BYTES / CLIENTS / 512 * 512;
     uint8_t *model = MEM_NEW_ARRAY(uint8_t, part), *data = mem_alloc(part);
     rng_init(&rng, index);
-    for (uint32_t i = 0; i < 30; i++) {
+    for (uint32_t i = 0; i < 10; i++) {
         uint64_t from = rng_below(&rng, part / 512) * 512;
         uint64_t bytes = rng_between(&rng, 1, (part - from) / 512) * 512;
         bool writes = rng_chance(&rng, 1, 2);

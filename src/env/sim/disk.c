@@ -19,7 +19,8 @@ enum { GONE_NS = 20000 };
 int env_sim_disk_add(struct env *env, const struct sim_disk_options *options,
                      struct sim_disk **ret_disk, struct errmsg *reterr) {
     struct sim *sim = sim_of(env);
-    const struct sim_model *model = sim_model_find(options->model);
+    const struct sim_model *model =
+        options->custom != NULL ? options->custom : sim_model_find(options->model);
     if (model == NULL) {
         return errmsg_set(reterr, ERR_NOT_FOUND, "there is no disk model \"%s\"", options->model);
     }

@@ -94,6 +94,7 @@ struct sim_disk;
 
 struct sim_disk_options {
     const char *model;
+    const struct sim_model *custom; /* instead of one of the table; outlives the disk */
     const char *path;
     uint64_t size_bytes; /* 0: the model's capacity / scale */
     uint32_t scale;      /* 0: 1 */
