@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+#include "env/env.h"
 
 static inline uint64_t bench_clock_ns(clockid_t clock) {
     struct timespec t;

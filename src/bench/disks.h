@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MPL-2.0
-/* Disks that can be modelled (`holdfast bench model`), and lists of them as people write them. */
+/* Disks that can be predicted with (`holdfast bench model`): the models that have a data sheet; and
+ * lists of them as people write them. */
 #ifndef HOLDFAST_BENCH_DISKS_H
 #define HOLDFAST_BENCH_DISKS_H
 
@@ -7,22 +8,13 @@
 #include "env/sim/sim.h"
 #include "format/layout.h"
 
-struct bench_disk {
-    struct sim_model model; /* its name is what people write */
-    const char *source;     /* whose data sheet, and what it says */
-    /* 4 KiB random reads a second over the whole disk, one at a time, by the data sheet: of a
-     * rotating disk, from average seek and half a turn. tests/sim/test_bench_model.c holds the
-     * model against it (±10 %). */
-    double sheet_read_iops;
-};
-
-const struct bench_disk *bench_disk_at(uint32_t index); /* NULL beyond the last */
-const struct bench_disk *bench_disk_find(const char *name);
+const struct sim_model *bench_disk_at(uint32_t index); /* NULL beyond the last */
+const struct sim_model *bench_disk_find(const char *name);
 
 /* Up to 24 disks, in the order given. */
 struct bench_disk_list {
     uint32_t count;
-    const struct bench_disk *disks[24];
+    const struct sim_model *disks[24];
     char text[128]; /* the list written the one way: "6x hdd-7200-2tb + 2x sata-ssd" */
 };
 

@@ -18,7 +18,8 @@
  * (second chance).
  *
  * With a disk lost, its strips are read from the mirror, or computed from all others of the row;
- * rows are written without it.
+ * rows are written without it. A rebuild fills a blank disk from the first stripe to the last; what
+ * it has passed is not lost any more.
  *
  * Where it is too good: acknowledged writes are lost at a power cut, and parity that was being
  * written is then wrong (no journal, no bitmap is paid for); processors take no time beyond the
@@ -37,6 +38,7 @@ enum {
     DISKS_MAX = SEGMENT_COLUMNS_MAX,
     STRIP = INPLACE_STRIP_BLOCKS,
     STRIPES_AT_ONCE = 64,
+    REBUILD_STRIPES = 16, /* at once */
     STREAMS = 8,
     STREAM_SLACK = 2, /* requests of a stream that several paths brought out of order */
     AHEAD_MIN_BLOCKS = 32,
@@ -63,7 +65,8 @@ struct inplace {
     uint32_t columns;
     struct env_disk *disks[DISKS_MAX];
     uint32_t outstanding[DISKS_MAX];
-    uint32_t lost; /* UINT32_MAX: none */
+    uint32_t lost;    /* UINT32_MAX: none */
+    uint64_t rebuilt; /* stripes of it, from the first on, that are there again */
     bool bare;
     uint64_t blocks, stripe_blocks, stripe_count;
     uint8_t *pages;
@@ -92,12 +95,16 @@ static uint32_t column_of(const struct inplace *a, uint64_t block) {
     return (uint32_t)(block / STRIP % a->shape.data);
 }
 
+static bool is_lost(const struct inplace *a, uint64_t stripe, uint32_t disk) {
+    return disk == a->lost && stripe >= a->rebuilt;
+}
+
 /* Of a column's copies that are there, the one whose disk has less to do; UINT32_MAX: none is. */
 static uint32_t disk_to_read(const struct inplace *a, uint64_t stripe, uint32_t column) {
     uint32_t best = UINT32_MAX;
     for (uint32_t copy = 0; copy < a->shape.copies; copy++) {
         uint32_t disk = disk_of(a, stripe, column, copy);
-        if (disk != a->lost &&
+        if (!is_lost(a, stripe, disk) &&
             (best == UINT32_MAX || a->outstanding[disk] < a->outstanding[best])) {
             best = disk;
         }
@@ -220,7 +227,7 @@ static void read_start(struct batch *b, uint64_t first, uint64_t count) {
             /* One parity is enough: with two, the last column is not needed. */
             bool spare = a->shape.parity == 2 && other == a->columns - 1;
             uint32_t from = disk_of(a, stripe, other, 0);
-            if (from != a->lost && !spare) {
+            if (!is_lost(a, stripe, from) && !spare) {
                 piece_add(b, &pieces[from], from, block, n);
             }
         }
@@ -360,7 +367,7 @@ static void plan_row(const struct inplace *a, uint64_t stripe, uint32_t row, uin
     uint32_t changed = (uint32_t)__builtin_popcount(dirty), parities = a->shape.parity;
     bool data_lost = false, old_data_lost = false;
     for (uint32_t c = 0; a->lost != UINT32_MAX && c < a->columns; c++) {
-        if (disk_of(a, stripe, c, 0) == a->lost) {
+        if (is_lost(a, stripe, disk_of(a, stripe, c, 0))) {
             data_lost = c < data && (dirty & 1u << c) == 0;
             old_data_lost = c < data && !data_lost;
             parities -= c >= data;
@@ -409,7 +416,7 @@ static uint64_t plan_stripe(struct inplace *a, uint64_t stripe, struct masks *m)
 static int masks_run(struct inplace *a, uint64_t stripe, const uint32_t *masks, bool write) {
     struct batch b = {.array = a, .pending = 1};
     for (uint32_t disk = 0; disk < a->columns; disk++) {
-        uint32_t mask = disk == a->lost ? 0 : masks[disk];
+        uint32_t mask = is_lost(a, stripe, disk) ? 0 : masks[disk];
         while (mask != 0) {
             uint32_t from = (uint32_t)__builtin_ctz(mask);
             uint32_t count = (uint32_t)__builtin_ctz(~(mask >> from));
@@ -527,6 +534,13 @@ static void write_fiber(void *arg) {
 
 /* ---- the door ---- */
 
+/* Thick: all of it is taken, and more than that there is not. */
+static void answer_space(const struct inplace *a, struct volume_space *ret_space) {
+    uint64_t bytes = a->blocks * BLOCK_BYTES;
+    *ret_space =
+        (struct volume_space){.used_bytes = bytes, .free_bytes = bytes, .total_bytes = bytes};
+}
+
 static void inplace_dispatch(struct volume_door *door, struct volume_request *r) {
     struct inplace *a = CONTAINER_OF(door, struct inplace, door);
     if (!range_is_within(r->offset_bytes, r->length_bytes, a->blocks * BLOCK_BYTES)) {
@@ -555,6 +569,14 @@ static void inplace_dispatch(struct volume_door *door, struct volume_request *r)
         volume_complete(r, ERR_READ_ONLY);
         return;
     case VOLUME_FLUSH: /* it answers from memory, whatever is asked: see the head */
+        volume_complete(r, OK);
+        return;
+    case VOLUME_RECALL: /* nothing was ever kept */
+        memset(r->iov[0].iov_base, 0, r->iov[0].iov_len);
+        volume_complete(r, OK);
+        return;
+    case VOLUME_SPACE:
+        answer_space(a, r->iov[0].iov_base);
         volume_complete(r, OK);
         return;
     default:
@@ -636,7 +658,43 @@ int inplace_lose(struct inplace *a, uint32_t index, struct errmsg *reterr) {
         return errmsg_set(reterr, ERR_RANGE, "the array does not bear the loss of a disk");
     }
     a->lost = index % a->columns;
+    a->rebuilt = 0;
     return OK;
+}
+
+/* The strips of `count` stripes of the lost disk: read what they are made of, write them. */
+static int rebuild_stripes(struct inplace *a, uint64_t first, uint64_t count) {
+    struct batch reads = {.array = a, .pending = 1}, write = {.array = a, .pending = 1};
+    for (uint32_t disk = 0; disk < a->columns; disk++) {
+        bool mirror = disk / a->shape.copies == a->lost / a->shape.copies;
+        if (disk != a->lost && (a->shape.parity > 0 || mirror)) {
+            issue(&reads, false, disk, first * STRIP, count * STRIP);
+        }
+    }
+    int error = batch_wait(&reads);
+    if (error == OK) {
+        issue(&write, true, a->lost, first * STRIP, count * STRIP);
+        error = batch_wait(&write);
+    }
+    return error;
+}
+
+int inplace_rebuild(struct inplace *a, uint32_t index, uint32_t share_pct, uint64_t *ret_bytes,
+                    struct errmsg *reterr) {
+    int error = inplace_lose(a, index, reterr);
+    while (error == OK && a->rebuilt < a->stripe_count) {
+        uint64_t from_ns = env_now_ns(a->env);
+        uint64_t count = MIN(a->stripe_count - a->rebuilt, (uint64_t)REBUILD_STRIPES);
+        error = rebuild_stripes(a, a->rebuilt, count);
+        a->rebuilt += count;
+        uint64_t now_ns = env_now_ns(a->env);
+        fiber_sleep_until(now_ns + (now_ns - from_ns) * (100 - share_pct) / share_pct);
+    }
+    if (error == OK) {
+        a->lost = UINT32_MAX;
+        *ret_bytes = a->stripe_count * STRIP * BLOCK_BYTES;
+    }
+    return error;
 }
 
 void inplace_counters(const struct inplace *a, struct inplace_counters *ret_counters) {

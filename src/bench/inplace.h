@@ -34,6 +34,12 @@ void inplace_settle(struct inplace *array);
 /* Disk `index` is gone from now on; one at most. ERR_RANGE when the profile does not bear it. */
 HF_MUST_CHECK int inplace_lose(struct inplace *array, uint32_t index, struct errmsg *reterr);
 
+/* Disk `index` is lost, and a blank one in its place is filled again: the volume's part of it, a
+ * MiB at a time, in at most so much of the time. Fiber: parks until that is done.
+ * Returns the bytes that were written to it. Errors as of inplace_lose(). */
+HF_MUST_CHECK int inplace_rebuild(struct inplace *array, uint32_t index, uint32_t share_pct,
+                                  uint64_t *ret_bytes, struct errmsg *reterr);
+
 struct inplace_counters {
     uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes;
 };

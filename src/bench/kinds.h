@@ -5,9 +5,11 @@
 
 #include "bench/target.h"
 
-extern const struct bench_target_ops bench_file_ops, bench_iscsi_ops, bench_nfs_ops, bench_nbd_ops;
+extern const struct bench_target_ops bench_file_ops, bench_iscsi_ops, bench_nfs_ops, bench_nbd_ops,
+    bench_volume_ops;
 
 #define BENCH_FILE (&bench_file_ops)
+#define BENCH_VOLUME (&bench_volume_ops)
 #ifdef HOLDFAST_LIBISCSI
 #define BENCH_ISCSI (&bench_iscsi_ops)
 #else

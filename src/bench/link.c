@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MPL-2.0
-/* See link.h. An operation's way: up the cable (with its data, if it writes) → the array's
- * processor → the door behind → down the cable (with its data, if it reads) → done. Each of the
- * three queues is one number: when it will be free.
+/* See link.h.
+ *
+ *     link_door() ─> initiator ═ cables ═> iSCSI ─> SCSI ─> processor ─> inner door
  *
  * The fixed figures. 30 us each way is what an idle gigabit network with default interrupt
  * moderation and a client's stack cost. 31 us a command is what Holdfast's own iSCSI target took on
  * the machine of docs/PERFORMANCE.md with one thread (32,000 commands a second); the classic array
- * is given the same, so that only what lies behind the door differs. */
+ * is given the same, so that only what lies behind the door differs. Ends have buffers of four
+ * times what is on its way in a round trip, as TCP that tunes itself would give them. */
 #include "bench/link.h"
 
 #include <ctype.h>
@@ -18,30 +19,43 @@
 #include "base/list.h"
 #include "base/math.h"
 #include "base/mem.h"
+#include "bench/initiator.h"
+#include "env/fiber.h"
+#include "env/sim/net.h"
+#include "iscsi/iscsi.h"
+
+#define TARGET_NAME "iqn.2026-01.io.holdfast:model"
 
 enum {
     LATENCY_NS = 30000,
     COMMAND_NS = 31000,
-    PATHS_MAX = 16,
+    PATHS_MAX = INITIATOR_SESSIONS_MAX,
     PDU_BYTES = 48, /* a basic header segment, RFC 7143 §11.2 */
     SEGMENT_BYTES = 1448 /* of TCP with timestamps in a frame of 1500 */,
     FRAME_BYTES = 90, /* of each: preamble, Ethernet, gap, IP, TCP with timestamps */
+    BUFFER_BYTES_MIN = 256 << 10,
+    STOP_S = 2,
+};
+
+/* The processor that all commands of the array go through. */
+struct processor {
+    struct volume_door door, *inner;
+    uint64_t command_ns, free_ns;
+};
+
+struct work {
+    struct env_timer timer;
+    struct processor *processor;
+    struct volume_request *request;
 };
 
 struct link {
-    struct volume_door door; /* what clients see */
-    struct volume_door *inner;
-    struct link_options options;
-    uint32_t next_path, under_way;
-    uint64_t up_free_ns[PATHS_MAX], down_free_ns[PATHS_MAX], processor_free_ns;
-};
-
-struct link_op {
-    struct env_timer timer;
-    struct link *link;
-    struct volume_request *outer;
-    struct volume_request inner;
-    uint32_t path;
+    struct processor processor;
+    struct scsi_target *target; /* NULL: there are no paths */
+    struct iscsi_server *server;
+    struct initiator *initiator;
+    bool stopped;
+    struct fiber_queue changed;
 };
 
 /* ---- what people write ---- */
@@ -83,111 +97,120 @@ int link_parse(const char *text, struct link_options *ret_options, struct errmsg
                       text, PATHS_MAX);
 }
 
-uint64_t link_wire_bytes(uint64_t data_bytes) {
+/* Bytes on the wire of so many bytes of data in one direction. */
+static uint64_t wire_bytes(uint64_t data_bytes) {
     uint64_t bytes = data_bytes + PDU_BYTES;
     return bytes + div_round_up(bytes, SEGMENT_BYTES) * FRAME_BYTES;
 }
 
 double link_mb_s(const struct link_options *options, uint64_t request_bytes) {
-    double share = (double)request_bytes / (double)link_wire_bytes(request_bytes);
+    double share = (double)request_bytes / (double)wire_bytes(request_bytes);
     return (double)options->paths * (double)options->bits_per_s / 8e6 * share;
 }
 
-/* ---- operations ---- */
+/* ---- the processor ---- */
 
-static uint64_t now_ns(const struct link *link) {
-    return env_now_ns(link->door.env);
+static void work_done(struct env_timer *timer) {
+    struct work *work = CONTAINER_OF(timer, struct work, timer);
+    struct volume_request *request = work->request;
+    request->door = work->processor->inner;
+    mem_free(work);
+    request->door->dispatch(request->door, request);
 }
 
-/* When so many bytes, put on a path now, are at its other end. */
-static uint64_t carry(struct link *link, uint64_t *free_ns, uint64_t data_bytes) {
-    if (link->options.paths == 0) {
-        return now_ns(link);
-    }
-    uint64_t bits = link_wire_bytes(data_bytes) * 8;
-    uint64_t took_ns = bits * 1000 / (link->options.bits_per_s / 1000000);
-    *free_ns = MAX(*free_ns, now_ns(link)) + took_ns;
-    return *free_ns + link->options.latency_ns;
+static void processor_dispatch(struct volume_door *door, struct volume_request *request) {
+    struct processor *p = CONTAINER_OF(door, struct processor, door);
+    struct work *work = MEM_NEW(struct work);
+    work->processor = p;
+    work->request = request;
+    work->timer.fire = work_done;
+    p->free_ns = MAX(p->free_ns, env_now_ns(door->env)) + p->command_ns;
+    env_timer_arm(door->env, &work->timer, p->free_ns);
 }
 
-static uint64_t data_bytes(const struct volume_request *request, bool up) {
-    switch (request->op) {
-    case VOLUME_READ:
-        return up ? 0 : request->length_bytes;
-    case VOLUME_WRITE:
-        return up ? request->length_bytes : 0;
-    case VOLUME_COMPARE_AND_WRITE:
-        return up ? request->length_bytes * 2 : 0;
-    default:
-        return 0;
-    }
+/* ---- the link ---- */
+
+static int serve(struct link *link, const struct volume_info *info, struct errmsg *reterr) {
+    struct env *env = link->processor.door.env;
+    link->target = scsi_target_new(env);
+    link->server = iscsi_server_new(env, &(struct iscsi_options){0});
+    int error = scsi_lun_add(link->target, 0, &link->processor.door, info, reterr);
+    return error == OK ? iscsi_target_add(link->server, TARGET_NAME, link->target, NULL, reterr)
+                       : error;
 }
 
-static void op_is_back(struct env_timer *timer) {
-    struct link_op *op = CONTAINER_OF(timer, struct link_op, timer);
-    op->link->under_way--;
-    volume_complete(op->outer, op->inner.status);
-    mem_free(op);
+/* A cable with a portal at one end and a session at the other. */
+static int add_path(struct link *link, uint32_t index, const struct link_options *options,
+                    struct errmsg *reterr) {
+    struct env *env = link->processor.door.env;
+    char portal[32], from[32], name[16];
+    (void)snprintf(portal, sizeof(portal), "192.0.2.%u:3260", index + 1);
+    (void)snprintf(from, sizeof(from), "198.51.100.%u:40000", index + 1);
+    (void)snprintf(name, sizeof(name), "path%u", index);
+    uint64_t round_trip_bytes = options->bits_per_s / 8 * 2 * options->latency_ns / NS_PER_S;
+    struct sim_link *cable = env_sim_link_add(
+        env, &(struct sim_link_options){.name = name,
+                                        .mbit_s = (uint32_t)(options->bits_per_s / 1000000),
+                                        .latency_ns = options->latency_ns,
+                                        .buffer_bytes = MAX((uint32_t)(4 * round_trip_bytes),
+                                                            (uint32_t)BUFFER_BYTES_MIN)});
+    int error = iscsi_portal_add(link->server, portal, reterr);
+    return error == OK ? initiator_add_session(link->initiator,
+                                               env_sim_connect(env, cable, portal, from), reterr)
+                       : error;
 }
 
-static void op_is_answered(struct volume_request *request) {
-    struct link_op *op = CONTAINER_OF(request, struct link_op, inner);
-    struct link *link = op->link;
-    op->outer->error_bytes = request->error_bytes;
-    op->timer.fire = op_is_back;
-    env_timer_arm(link->door.env, &op->timer,
-                  carry(link, &link->down_free_ns[op->path], data_bytes(request, false)));
-}
-
-static void op_is_worked_on(struct env_timer *timer) {
-    struct link_op *op = CONTAINER_OF(timer, struct link_op, timer);
-    volume_submit(&op->inner);
-}
-
-static void op_has_arrived(struct env_timer *timer) {
-    struct link_op *op = CONTAINER_OF(timer, struct link_op, timer);
-    struct link *link = op->link;
-    link->processor_free_ns = MAX(link->processor_free_ns, now_ns(link)) + link->options.command_ns;
-    op->timer.fire = op_is_worked_on;
-    env_timer_arm(link->door.env, &op->timer, link->processor_free_ns);
-}
-
-static void link_dispatch(struct volume_door *door, struct volume_request *request) {
-    struct link *link = CONTAINER_OF(door, struct link, door);
-    struct link_op *op = MEM_NEW(struct link_op);
-    op->link = link;
-    op->outer = request;
-    op->path = link->next_path++ % MAX(1u, link->options.paths);
-    op->inner = (struct volume_request){.client = door->env,
-                                        .door = link->inner,
-                                        .volume_id = request->volume_id,
-                                        .op = request->op,
-                                        .fua = request->fua,
-                                        .offset_bytes = request->offset_bytes,
-                                        .length_bytes = request->length_bytes,
-                                        .iov = request->iov,
-                                        .iov_count = request->iov_count,
-                                        .done = op_is_answered};
-    link->under_way++;
-    op->timer.fire = op_has_arrived;
-    env_timer_arm(door->env, &op->timer,
-                  carry(link, &link->up_free_ns[op->path], data_bytes(request, true)));
-}
-
-struct link *link_new(struct volume_door *inner, const struct link_options *options) {
+int link_new(struct volume_door *inner, uint64_t id, uint64_t size_bytes,
+             const struct link_options *options, struct link **ret_link, struct errmsg *reterr) {
     struct link *link = MEM_NEW(struct link);
     ASSERT_LE(options->paths, PATHS_MAX);
-    link->door = (struct volume_door){.env = inner->env, .dispatch = link_dispatch};
-    link->inner = inner;
-    link->options = *options;
-    return link;
+    link->processor =
+        (struct processor){.door = {.env = inner->env, .dispatch = processor_dispatch},
+                           .inner = inner,
+                           .command_ns = options->command_ns};
+    fiber_queue_init(&link->changed);
+    struct volume_info info = {.id = id,
+                               .name = "model",
+                               .size_bytes = size_bytes,
+                               .block_bytes = 512,
+                               .sync_always = true};
+    memset(info.uuid.bytes, 1, sizeof(info.uuid.bytes));
+    int error = OK;
+    if (options->paths > 0) {
+        error = serve(link, &info, reterr);
+        link->initiator = initiator_new(inner->env, TARGET_NAME);
+    }
+    for (uint32_t i = 0; i < options->paths && error == OK; i++) {
+        error = add_path(link, i, options, reterr);
+    }
+    if (error != OK) {
+        link_free(link);
+        return error;
+    }
+    *ret_link = link;
+    return OK;
+}
+
+static void stopped(void *owner) {
+    struct link *link = owner;
+    link->stopped = true;
+    fiber_queue_wake_all(&link->changed);
 }
 
 void link_free(struct link *link) {
-    ASSERT(link == NULL || link->under_way == 0);
+    if (link->initiator != NULL) {
+        struct env *env = link->processor.door.env;
+        initiator_free(link->initiator);
+        iscsi_server_stop(link->server, env_now_ns(env) + STOP_S * NS_PER_S, stopped, link);
+        while (!link->stopped) {
+            fiber_queue_wait(&link->changed);
+        }
+        iscsi_server_free(link->server);
+        scsi_target_free(link->target);
+    }
     mem_free(link);
 }
 
 struct volume_door *link_door(struct link *link) {
-    return &link->door;
+    return link->initiator != NULL ? initiator_door(link->initiator) : &link->processor.door;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MPL-2.0
-/* A modelled way between a client and an array: a volume door in front of another one.
+/* The way between a client and an array, in a simulated environment: a volume door in front of
+ * another one.
  *
- * It stands where an initiator, TCP and the target's code stand in reality, and behaves like them
- * only in what decides figures: each direction of each cable carries its bits one after the other,
- * frames and headers of Ethernet, TCP and iSCSI included; a command goes over the next cable in
- * turn; each way takes a fixed time on top; and one processor of the array works on one command at
- * a time. Nothing is lost, congested or reordered. Because it is a door, code that speaks the
- * protocol over a simulated network can take its place without anybody noticing. */
+ * Between the two runs what runs in reality: an initiator with a session for each path
+ * (initiator.h), simulated cables (env/sim/net.h), the iSCSI target and the SCSI device server
+ * unchanged (src/iscsi, src/scsi). Code takes no time in a simulation; so one processor of the
+ * array is given a fixed time for each command, one after the other. Nothing is lost or reordered.
+ */
 #ifndef HOLDFAST_BENCH_LINK_H
 #define HOLDFAST_BENCH_LINK_H
 
@@ -24,16 +24,23 @@ struct link_options {
 HF_MUST_CHECK int link_parse(const char *text, struct link_options *ret_options,
                              struct errmsg *reterr);
 
-/* Bytes on the wire of so many bytes of data in one direction. */
-uint64_t link_wire_bytes(uint64_t data_bytes);
-/* The most data all paths together carry in one direction; 0: no bound. */
+/* The most data all paths together carry in one direction, as requests of so many bytes; 0: no
+ * bound. */
 double link_mb_s(const struct link_options *options, uint64_t request_bytes);
 
 struct link;
 
-/* On the loop of `inner`, which outlives it. */
-struct link *link_new(struct volume_door *inner, const struct link_options *options);
-void link_free(struct link *link); /* nothing may be under way */
+/* To the volume `id` of so many bytes behind `inner`, whose environment is a simulated one and
+ * which outlives the link. Fiber: parks until the client has logged in. Errors of
+ * initiator_add_session().
+ */
+HF_MUST_CHECK int link_new(struct volume_door *inner, uint64_t id, uint64_t size_bytes,
+                           const struct link_options *options, struct link **ret_link,
+                           struct errmsg *reterr);
+/* Fiber: logs out by hanging up, and parks until the target has stopped. Nothing may be under way.
+ */
+void link_free(struct link *link);
+/* Takes reads and writes. */
 struct volume_door *link_door(struct link *link);
 
 #endif

@@ -40,7 +40,7 @@ static int run_row(const struct model_options *base, const struct reference_raid
     bool two = corners[MODEL_SEQ_WRITE_512K] > one_path_mb_s ||
                corners[MODEL_SEQ_READ_512K] > one_path_mb_s;
     (void)snprintf(text, sizeof(text), "%" PRIu32 "x %s", published->disks,
-                   base->disks.disks[0]->model.name);
+                   base->disks.disks[0]->name);
     o.profile = published->profile;
     int error = bench_disk_list_parse(text, &o.disks, reterr);
     error = error == OK ? link_parse(two ? "2x1gbe" : "1x1gbe", &o.link, reterr) : error;
@@ -153,7 +153,7 @@ static double link_bound(const struct matrix_row *row, enum model_test test) {
 /* What the disks allow; 0: no bound is known. */
 static double disk_bound(const struct matrix_row *row, enum model_test test) {
     struct shape shape = profile_shape(row->published->profile, row->disks.count);
-    double rate = row->disks.disks[0]->model.outer_mb_s;
+    double rate = row->disks.disks[0]->outer_mb_s;
     switch (test) {
     case MODEL_RAND_READ_4K:
         return value_of(row->bare, test);
@@ -206,6 +206,13 @@ static void judge(struct matrix_row *row, enum model_test test) {
         why = "as fast as the bare disks, which do";
     }
     (void)snprintf(cell->why, sizeof(cell->why), "%s %s", why, bound);
+    double reordered = value_of(row->holdfast, MODEL_READ_REORDERED);
+    if (test == MODEL_SEQ_READ_512K && reordered > cell->holdfast) {
+        size_t used = strlen(cell->why);
+        (void)report_number(reordered, bound);
+        (void)snprintf(cell->why + used, sizeof(cell->why) - used,
+                       "; put in order (volume reorder) it reads %s", bound);
+    }
 }
 
 void matrix_of(const struct bench_document *documents, uint32_t count, struct matrix *ret_matrix) {

@@ -142,10 +142,11 @@ static void price(FILE *out, const struct bench_document *document, enum model_t
 
 static void prices(FILE *out, const struct matrix *matrix) {
     (void)fputs("<h2>The prices of writing nothing in place</h2><div class=\"card wide\"><table>"
-                "<thead><tr><th>MB/s</th><th class=\"first\" colspan=\"3\">512 KiB sequential read"
+                "<thead><tr><th>MB/s</th><th class=\"first\" colspan=\"4\">512 KiB sequential read"
                 "</th><th class=\"first\" colspan=\"4\">512 KiB sequential write</th></tr><tr>"
                 "<th></th><th class=\"first c0\">fresh</th><th class=\"c0\">overwritten at random"
-                "</th><th class=\"c1\">classic, overwritten</th><th class=\"first c0\">fresh</th>"
+                "</th><th class=\"c0\">reordered</th><th class=\"c1\">classic, overwritten</th><th "
+                "class=\"first c0\">fresh</th>"
                 "<th class=\"c0\">into an aged pool</th><th class=\"c1\">classic, aged</th>"
                 "<th>factor, aged</th></tr></thead><tbody>",
                 out);
@@ -156,6 +157,7 @@ static void prices(FILE *out, const struct matrix *matrix) {
         (void)fprintf(out, "<tr><td>%s</td>", title);
         price(out, row->holdfast, MODEL_SEQ_READ_512K, "first");
         price(out, row->holdfast, MODEL_READ_OVERWRITTEN, "");
+        price(out, row->holdfast, MODEL_READ_REORDERED, "");
         price(out, row->classic, MODEL_READ_OVERWRITTEN, "");
         price(out, row->holdfast, MODEL_SEQ_WRITE_512K, "first");
         price(out, row->holdfast, MODEL_WRITE_AGED, "");
@@ -189,7 +191,7 @@ void matrix_html(FILE *out, const struct matrix *matrix) {
     size_format(any->settings.span_bytes, span, sizeof(span));
     size_format(any->machine.memory_bytes, memory, sizeof(memory));
     (void)fputs("<p class=\"soft\">RAID levels on modelled ", out);
-    put_html(out, first->disks.disks[0]->model.what);
+    put_html(out, first->disks.disks[0]->what);
     (void)fprintf(out,
                   " disks: span %s, depth %" PRIu32 ", memory %s, %" PRIu32 " s of virtual time; "
                   "factor %" PRIu32 "</p>",

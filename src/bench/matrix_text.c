@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/size.h"
 #include "bench/matrix.h"
 #include "bench/report.h"
@@ -83,12 +84,18 @@ static void reasons(FILE *out, const struct matrix *matrix, bool markdown) {
 }
 
 static void prices(FILE *out, const struct matrix *matrix, bool markdown) {
-    static const char *const heads[] = {
-        "MB/s",         "read, fresh", "read, overwritten at random", "classic, likewise",
-        "write, fresh", "write, aged", "classic, likewise",           "factor, aged"};
+    static const char *const heads[] = {"MB/s",
+                                        "read, fresh",
+                                        "read, overwritten at random",
+                                        "read, reordered",
+                                        "classic, overwritten",
+                                        "write, fresh",
+                                        "write, aged",
+                                        "classic, likewise",
+                                        "factor, aged"};
     heading(out, markdown, "The prices of writing nothing in place");
-    struct text_table *table = text_table_new(8);
-    for (uint32_t i = 0; i < 8; i++) {
+    struct text_table *table = text_table_new(ARRAY_COUNT(heads));
+    for (uint32_t i = 0; i < ARRAY_COUNT(heads); i++) {
         text_table_add(table, "%s", heads[i]);
     }
     for (uint32_t i = 0; i < matrix->row_count; i++) {
@@ -97,14 +104,15 @@ static void prices(FILE *out, const struct matrix *matrix, bool markdown) {
             const struct bench_document *document;
             enum model_test test;
         } columns[] = {
-            {row->holdfast, MODEL_SEQ_READ_512K},   {row->holdfast, MODEL_READ_OVERWRITTEN},
-            {row->classic, MODEL_READ_OVERWRITTEN}, {row->holdfast, MODEL_SEQ_WRITE_512K},
-            {row->holdfast, MODEL_WRITE_AGED},      {row->classic, MODEL_WRITE_AGED},
+            {row->holdfast, MODEL_SEQ_READ_512K},  {row->holdfast, MODEL_READ_OVERWRITTEN},
+            {row->holdfast, MODEL_READ_REORDERED}, {row->classic, MODEL_READ_OVERWRITTEN},
+            {row->holdfast, MODEL_SEQ_WRITE_512K}, {row->holdfast, MODEL_WRITE_AGED},
+            {row->classic, MODEL_WRITE_AGED},
         };
         char title[40];
         matrix_row_title(row, title, sizeof(title));
         text_table_add(table, "%s", title);
-        for (uint32_t c = 0; c < 6; c++) {
+        for (uint32_t c = 0; c < ARRAY_COUNT(columns); c++) {
             const struct bench_result *result = result_of(columns[c].document, columns[c].test);
             number_or_dash(table, result == NULL ? 0 : result->value);
         }
@@ -124,7 +132,7 @@ void matrix_text(FILE *out, const struct matrix *matrix, bool markdown) {
     (void)fprintf(out,
                   "RAID levels on modelled %s, span %s: as published (iSCSI), Holdfast, and a "
                   "classic array that overwrites in place.\n",
-                  first->disks.disks[0]->model.name, span);
+                  first->disks.disks[0]->name, span);
     for (int test = 0; test < MODEL_CORNERS; test++) {
         char title[80];
         (void)snprintf(title, sizeof(title), "%s, %s", model_test_text((enum model_test)test),

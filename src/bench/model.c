@@ -3,9 +3,10 @@
  *
  * What runs. Holdfast is its own engine, unchanged: log, overlay, checkpoints, cleaner, map, trees,
  * parity. It sees modelled disks (env/sim) through the environment as it would see real ones. The
- * classic array is a model (inplace.c). Both answer at a volume door; in front of it lies a
- * modelled link (link.c), and in front of that a client that keeps `depth` requests under way
- * (model_load.c).
+ * classic array is a model (inplace.c). Both answer at a volume door; in front of it run the SCSI
+ * device server and the iSCSI target, unchanged too, and over simulated cables an initiator
+ * (link.c); in front of that a client keeps `depth` requests under way (model_load.c). What only
+ * prepares (filling, overwriting) goes to the array's door at once.
  *
  * Scale. Disks, span, memory, chunks and rings are all made smaller by one factor, so that hours
  * fit into seconds. Seeks go by the fraction of the stroke, turns and transfers stay what they are
@@ -15,8 +16,13 @@
  *
  * Order. Fill the span in order; [lose a disk]; read in order (512 KiB, 512 B), read at random;
  * write in order, write at random; overwrite at random until each block has been once, on average;
- * read in order. The aged pool is another world: small disks, filled to 70 %, 60 % of that
- * overwritten at random (so that the cleaner has work), then written once from front to end.
+ * read in order; [Holdfast: put it in order; read in order]. The aged pool is another world: small
+ * disks, filled to 70 %, 60 % of that overwritten at random (so that the cleaner has work), then
+ * written once from front to end.
+ *
+ * While rebuilding each corner has a rebuild of its own: a disk is lost, another put in its place,
+ * and the load runs until all is redundant again, or its time is over. Only what the volume takes
+ * is rebuilt, by both arrays, in at most 30 % of the time.
  *
  * Content is zeroes, which modelled disks need not store; the engine checksums, logs and protects
  * them like anything else. */
@@ -30,7 +36,7 @@
 #include "base/mem.h"
 #include "bench/inplace.h"
 #include "bench/model_load.h"
-#include "engine/engine.h"
+#include "bench/model_world.h"
 #include "env/fiber.h"
 
 #define MIB (1ull << 20)
@@ -41,12 +47,16 @@ enum {
     OVERWRITE_DEPTH = 32,
     REAL_CHUNK_BYTES = 64 << 20,
     REAL_RING_BYTES = 512 << 20,
+    REAL_REORDER_BYTES = 512 << 20,
     ROW_BLOCKS = 64,
     NODE_BLOCKS = 4,
     CHECKPOINT_MS = 30000,
     SECONDS_ROTATING = 20,
     SECONDS_FLASH = 4,
     LOSS_SETTLES_S = 15, /* a disk that is gone is noticed within four seconds */
+    LOOK_MS = 50,
+    RAMP_PART = 4, /* of a test's time */
+    REBUILD_SHARE_PCT = 30,
 };
 
 /* A disk's write cache shrinks with everything else, but not below what lets writes follow each
@@ -79,6 +89,11 @@ static const struct {
     [MODEL_READ_OVERWRITTEN] = {"seq-read-512k-overwritten",
                                 "512 KiB sequential read right after random overwrites",
                                 VOLUME_READ, 512 << 10, false, BENCH_MB_S},
+    [MODEL_READ_REORDERED] = {"seq-read-512k-reordered",
+                              "512 KiB sequential read when that was put in order", VOLUME_READ,
+                              512 << 10, false, BENCH_MB_S},
+    [MODEL_REBUILD] = {"rebuild", "rebuild of a disk beside the corners (median)", VOLUME_WRITE, 0,
+                       false, BENCH_MB_S},
     [MODEL_WRITE_AGED] = {"seq-write-512k-aged", "512 KiB sequential write into an aged pool",
                           VOLUME_WRITE, 512 << 10, false, BENCH_MB_S},
 };
@@ -87,8 +102,9 @@ const char *const model_caveats[] = {
     "Processors take no time, but for one command after the other at the target (31 us each, what "
     "Holdfast's own takes). Checksums, parity and copies are free: on flash and fast links the "
     "figures are too good.",
-    "Links lose nothing and never wait for a window; the protocol is modelled by its headers and "
-    "one command at a time, until the real iSCSI code runs on a simulated network.",
+    "Links lose nothing. The iSCSI target, the SCSI device server and an initiator really talk "
+    "over "
+    "them; TCP is a window, a rate and headers, without acknowledgements, loss and congestion.",
     "Flash collects no garbage beyond its tail of slow commands: it writes at random as fast as in "
     "order, for ever. Disks do not age, retry or vibrate.",
     "The classic array acknowledges from memory that a power cut would empty, pays for no journal "
@@ -112,30 +128,31 @@ const char *model_test_text(enum model_test test) {
 
 /* ---- a world ---- */
 
+_Static_assert(ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks) <= MODEL_WORLD_DISKS_MAX,
+               "every list of disks must fit into a world");
+
 struct model {
     const struct model_options *options;
     enum model_system system;
     uint64_t factor;
-    uint64_t span_bytes, disk_bytes[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
+    uint64_t span_bytes, disk_bytes[MODEL_WORLD_DISKS_MAX];
     struct geometry geometry;
     struct engine_limits limits;
     uint64_t time_ns;
-    struct env *env;
-    struct mem_scope scope;
-    struct sim_disk *disks[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
-    char path[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)][16];
-    const char *paths[ARRAY_COUNT(((struct bench_disk_list *)NULL)->disks)];
-    /* In the scope. */
-    struct engine *engine;
+    struct model_world world;
+    /* In its scope. */
     struct inplace *inplace;
     struct link *link;
-    struct volume_door *door; /* behind the link */
-    uint64_t volume;
+    struct volume_door *door;       /* behind the link */
     struct model_load_result *load; /* of the last load */
     /* Results. */
     struct bench_document *document;
     uint64_t written_at_random;
-    bool done;
+    /* Of the rebuild that runs, and of all. */
+    enum model_load_phase rebuild_phase;
+    int rebuild_error;
+    uint32_t rebuilt, victim; /* the disk to be lost next */
+    double rebuild_mb_s[MODEL_CORNERS];
     int error;
     struct errmsg *reterr;
 };
@@ -155,7 +172,7 @@ static void say(const struct model *m, const char *what) {
 static struct model_load load_of(const struct model *m, enum volume_op op, uint32_t bytes,
                                  uint32_t depth, bool random) {
     return (struct model_load){.door = m->door,
-                               .volume_id = m->volume,
+                               .volume_id = m->world.volume,
                                .span_bytes = m->span_bytes,
                                .op = op,
                                .request_bytes = bytes,
@@ -179,15 +196,15 @@ static int compare_u64(const void *a, const void *b) {
 }
 
 /* The slowest tenth of the time beside the middle one. */
-static double steadiness(const struct model_load_result *r, uint64_t time_ns) {
+static double steadiness(const struct model_load_result *r) {
     uint64_t windows[MODEL_WINDOWS];
     memcpy(windows, r->window, sizeof(windows));
-    qsort(windows, MODEL_WINDOWS, sizeof(windows[0]), compare_u64);
-    uint64_t middle = windows[MODEL_WINDOWS / 2];
-    return time_ns == 0 || middle == 0 ? 0 : (double)windows[0] / (double)middle;
+    qsort(windows, r->windows, sizeof(windows[0]), compare_u64);
+    uint64_t middle = windows[r->windows / 2];
+    return r->windows == 0 || middle == 0 ? 0 : (double)windows[0] / (double)middle;
 }
 
-static void figure(struct model *m, enum model_test test, uint64_t time_ns) {
+static void figure(struct model *m, enum model_test test) {
     const struct model_load_result *r = m->load;
     /* The document outlives the world. */
     struct mem_scope *scope = mem_scope_enter(NULL);
@@ -204,35 +221,15 @@ static void figure(struct model *m, enum model_test test, uint64_t time_ns) {
                                                    : (double)r->bytes / 1e6 / seconds;
     bench_result_settle(result);
     bench_histogram_report(&r->latencies, result);
-    result->steady = steadiness(r, time_ns);
+    result->steady = steadiness(r);
     mem_scope_enter(scope);
-}
-
-/* One test through the link; `once`: until the span's end, else for the time. */
-static int test_run(struct model *m, enum model_test test, bool once) {
-    if (!wants(m, test)) {
-        return OK;
-    }
-    say(m, tests[test].text);
-    struct model_load load =
-        load_of(m, tests[test].op, tests[test].bytes, m->options->depth, tests[test].random);
-    load.door = link_door(m->link);
-    load.time_ns = once ? 0 : m->time_ns;
-    load.ramp_ns = once ? 0 : m->time_ns / 4;
-    load.requests = once ? m->span_bytes / load.request_bytes : 0;
-    int error = load_run(m, &load, tests[test].text);
-    if (error == OK) {
-        figure(m, test, load.time_ns);
-        m->written_at_random += test == MODEL_RAND_WRITE_4K ? m->load->requests : 0;
-    }
-    return error;
 }
 
 /* ---- making an array ---- */
 
 static int settle(struct model *m) {
-    if (m->engine != NULL) {
-        int error = engine_checkpoint(m->engine);
+    if (m->world.engine != NULL) {
+        int error = engine_checkpoint(m->world.engine);
         return error == OK ? OK : errmsg_set(m->reterr, error, "a checkpoint failed");
     }
     inplace_settle(m->inplace);
@@ -251,31 +248,22 @@ static int fill(struct model *m) {
 }
 
 static int birth_engine(struct model *m) {
-    struct pool_options create = {.name = "model",
-                                  .paths = m->paths,
-                                  .path_count = m->options->disks.count,
-                                  .geometry = m->geometry,
-                                  .force = true};
-    struct engine_import_options import = {
-        .pool = {.paths = m->paths, .path_count = m->options->disks.count}, .limits = m->limits};
-    int error = engine_create_pool(m->env, &create, m->reterr);
+    int error = model_world_create(&m->world, &m->geometry, m->reterr);
     if (error == OK) {
-        error = engine_import(m->env, &import, NULL, NULL, &m->engine, m->reterr);
+        error = model_world_import(&m->world, &m->limits, m->reterr);
     }
     if (error == OK && m->span_bytes == 0) { /* the aged pool: as much as fills it so far */
         struct engine_status *status = MEM_NEW(struct engine_status);
-        engine_status(m->engine, status);
+        engine_status(m->world.engine, status);
         struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
         m->span_bytes = round_down(status->usable_bytes / 100 * AGED_FULL_PCT * shape.data /
                                        shape_columns(shape),
                                    FILL_BYTES);
         mem_free(status);
     }
-    struct volume_options volume = {
-        .name = "lun", .size_bytes = m->span_bytes, .profile = m->options->profile};
     if (error == OK) {
-        error = engine_volume_create(m->engine, &volume, &m->volume, m->reterr);
-        m->door = engine_door(m->engine);
+        error = model_world_add_volume(&m->world, m->span_bytes, m->options->profile, m->reterr);
+        m->door = engine_door(m->world.engine);
     }
     return error;
 }
@@ -288,13 +276,13 @@ static int birth_inplace(struct model *m) {
         memory = MAX(memory, 4 * m->limits.dirty_bytes);
     }
     bool bare = m->system == MODEL_BARE;
-    struct inplace_options options = {.paths = m->paths,
+    struct inplace_options options = {.paths = m->world.paths,
                                       .path_count = m->options->disks.count,
                                       .profile = m->options->profile,
                                       .size_bytes = m->span_bytes,
                                       .write_back_bytes = bare ? 0 : memory / 4,
                                       .read_cache_bytes = bare ? 0 : memory / 2};
-    int error = inplace_new(m->env, &options, &m->inplace, m->reterr);
+    int error = inplace_new(m->world.env, &options, &m->inplace, m->reterr);
     if (error == OK) {
         m->door = inplace_door(m->inplace);
     }
@@ -304,29 +292,169 @@ static int birth_inplace(struct model *m) {
 static int birth(struct model *m) {
     int error = m->system == MODEL_HOLDFAST ? birth_engine(m) : birth_inplace(m);
     if (error == OK) {
-        m->link = link_new(m->door, &m->options->link);
-        error = fill(m);
+        error = link_new(m->door, m->world.volume, m->span_bytes, &m->options->link, &m->link,
+                         m->reterr);
     }
-    return error;
+    return error == OK ? fill(m) : error;
+}
+
+/* ---- losing disks ---- */
+
+static int check_loss(const struct model *m) {
+    struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
+    return shape_losses(shape) > 0
+               ? OK
+               : errmsg_set(m->reterr, ERR_INVALID, "%s does not bear the loss of a disk",
+                            profile_name(m->options->profile));
 }
 
 /* The last disk that holds some of it goes; the array notices, and goes on without. */
 static int lose_disk(struct model *m) {
     say(m, "losing a disk");
-    struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
-    if (shape_losses(shape) == 0) {
-        return errmsg_set(m->reterr, ERR_INVALID, "%s does not bear the loss of a disk",
-                          profile_name(m->options->profile));
-    }
     if (m->inplace != NULL) {
+        struct shape shape = profile_shape(m->options->profile, m->options->disks.count);
         return inplace_lose(m->inplace, shape_columns(shape) - 1, m->reterr);
     }
-    sim_disk_vanish(m->disks[m->options->disks.count - 1], true);
-    fiber_sleep_until(env_now_ns(m->env) + LOSS_SETTLES_S * NS_PER_S);
+    sim_disk_vanish(m->world.disks[m->options->disks.count - 1], true);
+    fiber_sleep_until(env_now_ns(m->world.env) + LOSS_SETTLES_S * NS_PER_S);
     return settle(m);
 }
 
+/* Which member is at a path, in what state; and whether everything is redundant. */
+struct look {
+    uint32_t member;
+    bool in_sync, is_whole;
+    uint64_t rebuilt_bytes;
+};
+
+static void look(const struct model *m, const char *path, struct look *ret_look) {
+    struct engine_status *status = mem_alloc(sizeof(*status));
+    engine_status(m->world.engine, status);
+    *ret_look = (struct look){.is_whole = status->rebuild.whole,
+                              .rebuilt_bytes = status->bytes_written_rebuild};
+    for (uint32_t i = 0; i < status->disk_count; i++) {
+        const struct engine_disk_status *disk = &status->disks[i];
+        if (disk->state != MEMBER_NONE && strcmp(disk->path, path) == 0) {
+            ret_look->member = disk->member;
+            ret_look->in_sync = disk->state == MEMBER_IN_SYNC;
+        }
+        /* One that is to leave goes when nothing is left on it. */
+        ret_look->is_whole &= disk->state == MEMBER_NONE || disk->role != MEMBER_LEAVING;
+    }
+    mem_free(status);
+}
+
+static int make_disk(struct model *m, uint32_t place) {
+    const struct sim_disk_options disk = {.model = m->options->disks.disks[place]->name,
+                                          .size_bytes = m->disk_bytes[place],
+                                          .scale = MIN((uint32_t)m->factor, disk_cache_scale_max)};
+    return model_world_set_disk(&m->world, place, &disk, m->reterr);
+}
+
+/* A disk goes, and as soon as that is noticed there is another for it. */
+static int replace_disk(struct model *m, uint32_t place) {
+    struct look now;
+    struct engine_disk_change change;
+    sim_disk_vanish(m->world.disks[place], true);
+    for (look(m, m->world.path[place], &now); now.in_sync; look(m, m->world.path[place], &now)) {
+        fiber_sleep_until(env_now_ns(m->world.env) + LOOK_MS * NS_PER_MS);
+    }
+    int error = make_disk(m, place);
+    struct engine_disk_add_options add = {.path = m->world.path[place], .force = true};
+    return error == OK ? engine_disk_replace(m->world.engine, now.member, &add, &change, m->reterr)
+                       : error;
+}
+
+/* Waits for the end of a rebuild that has begun; returns what was written for it. */
+static uint64_t await_rebuild(struct model *m, uint32_t place) {
+    struct look before, now;
+    look(m, m->world.path[place], &before);
+    for (now = before; !now.is_whole; look(m, m->world.path[place], &now)) {
+        fiber_sleep_until(env_now_ns(m->world.env) + LOOK_MS * NS_PER_MS);
+    }
+    return now.rebuilt_bytes - before.rebuilt_bytes;
+}
+
+/* Beside a corner: lets it warm up, then loses a disk and waits until it is rebuilt. */
+static void rebuild_fiber(void *arg) {
+    struct model *m = arg;
+    uint32_t place = m->victim++ % m->options->disks.count;
+    uint64_t bytes = 0;
+    int error = OK;
+    fiber_sleep_until(env_now_ns(m->world.env) + m->time_ns / RAMP_PART);
+    if (m->world.engine != NULL) {
+        error = replace_disk(m, place);
+    }
+    uint64_t from_ns = env_now_ns(m->world.env);
+    m->rebuild_phase = LOAD_COUNTS;
+    if (m->world.engine == NULL) {
+        error = inplace_rebuild(m->inplace, place, REBUILD_SHARE_PCT, &bytes, m->reterr);
+    } else if (error == OK) {
+        bytes = await_rebuild(m, place);
+    }
+    double seconds = (double)(env_now_ns(m->world.env) - from_ns) / 1e9;
+    m->rebuild_mb_s[m->rebuilt++] = seconds > 0 ? (double)bytes / 1e6 / seconds : 0;
+    m->rebuild_error = error;
+    m->rebuild_phase = LOAD_IS_OVER;
+}
+
+static enum model_load_phase rebuild_phase(void *owner) {
+    return ((const struct model *)owner)->rebuild_phase;
+}
+
+static void rebuild_begin(struct model *m, struct model_load *load) {
+    m->rebuild_phase = LOAD_WARMS_UP;
+    load->phase = rebuild_phase;
+    load->owner = m;
+    fiber_start(m->world.env, rebuild_fiber, m);
+}
+
+static int rebuild_wait(struct model *m) {
+    while (m->rebuild_phase != LOAD_IS_OVER) {
+        fiber_sleep_until(env_now_ns(m->world.env) + LOOK_MS * NS_PER_MS);
+    }
+    return m->rebuild_error;
+}
+
+/* A figure that no load made: the median of the rebuilds. */
+static void rebuild_figure(struct model *m) {
+    struct mem_scope *scope = mem_scope_enter(NULL);
+    struct bench_result *result = bench_document_add(m->document);
+    (void)snprintf(result->test, sizeof(result->test), "%s", tests[MODEL_REBUILD].name);
+    result->unit = tests[MODEL_REBUILD].unit;
+    result->factor = (uint32_t)m->factor;
+    result->run_count = m->rebuilt;
+    memcpy(result->runs, m->rebuild_mb_s, m->rebuilt * sizeof(m->rebuild_mb_s[0]));
+    bench_result_settle(result);
+    mem_scope_enter(scope);
+}
+
 /* ---- the order of things ---- */
+
+/* One test through the link; `once`: until the span's end, else for the time. */
+static int test_run(struct model *m, enum model_test test, bool once) {
+    if (!wants(m, test)) {
+        return OK;
+    }
+    say(m, tests[test].text);
+    struct model_load load =
+        load_of(m, tests[test].op, tests[test].bytes, m->options->depth, tests[test].random);
+    load.door = link_door(m->link);
+    load.time_ns = once ? 0 : m->time_ns;
+    load.ramp_ns = once ? 0 : m->time_ns / RAMP_PART;
+    load.requests = once ? m->span_bytes / load.request_bytes : 0;
+    if (m->options->state == MODEL_REBUILDING) {
+        rebuild_begin(m, &load);
+    }
+    int error = load_run(m, &load, tests[test].text);
+    int failed = rebuild_wait(m);
+    error = error == OK ? failed : error;
+    if (error == OK) {
+        figure(m, test);
+        m->written_at_random += test == MODEL_RAND_WRITE_4K ? m->load->requests : 0;
+    }
+    return error;
+}
 
 static int overwrite(struct model *m, uint64_t requests) {
     struct model_load load = load_of(m, VOLUME_WRITE, BLOCK_BYTES, OVERWRITE_DEPTH, true);
@@ -346,12 +474,32 @@ static int run_overwritten(struct model *m) {
     return error == OK ? test_run(m, MODEL_READ_OVERWRITTEN, false) : error;
 }
 
+/* Puts the volume in order, as `holdfast volume reorder` does, and waits until it is. */
+static int run_reordered(struct model *m) {
+    struct volume_info volume = {0};
+    if (!wants(m, MODEL_READ_REORDERED) || m->world.engine == NULL) {
+        return OK;
+    }
+    say(m, "putting it in order");
+    int error = engine_volume_reorder(m->world.engine, MODEL_WORLD_VOLUME, false, m->reterr);
+    do {
+        fiber_sleep_until(env_now_ns(m->world.env) + NS_PER_S);
+        error =
+            error == OK ? engine_volume_find(m->world.engine, MODEL_WORLD_VOLUME, &volume) : error;
+    } while (error == OK && volume.reordering);
+    error = error == OK ? settle(m) : error;
+    return error == OK ? test_run(m, MODEL_READ_REORDERED, false) : error;
+}
+
 static int run_corners(struct model *m) {
     static const enum model_test order[] = {MODEL_SEQ_READ_512K, MODEL_SEQ_READ_512B,
                                             MODEL_RAND_READ_4K, MODEL_SEQ_WRITE_512K,
                                             MODEL_RAND_WRITE_4K};
     int error = birth(m);
-    if (error == OK && m->options->degraded) {
+    if (error == OK && m->options->state != MODEL_WHOLE) {
+        error = check_loss(m);
+    }
+    if (error == OK && m->options->state == MODEL_DEGRADED) {
         error = lose_disk(m);
     }
     for (uint32_t i = 0; i < ARRAY_COUNT(order) && error == OK; i++) {
@@ -359,7 +507,14 @@ static int run_corners(struct model *m) {
             error = test_run(m, order[i], false);
         }
     }
-    return error == OK ? run_overwritten(m) : error;
+    if (error == OK && m->rebuilt > 0) {
+        rebuild_figure(m);
+    }
+    if (error != OK || m->options->state == MODEL_REBUILDING) {
+        return error;
+    }
+    error = run_overwritten(m);
+    return error == OK ? run_reordered(m) : error;
 }
 
 static int run_aged(struct model *m) {
@@ -373,48 +528,28 @@ static int run_aged(struct model *m) {
 static void corners_fiber(void *arg) {
     struct model *m = arg;
     m->error = run_corners(m);
-    m->done = true;
 }
 
 static void aged_fiber(void *arg) {
     struct model *m = arg;
     m->error = run_aged(m);
-    m->done = true;
-}
-
-static bool is_done(void *ctx) {
-    return ((const struct model *)ctx)->done;
 }
 
 /* Makes the disks, runs `fiber` on them to its end, takes everything down. */
 static int world_run(struct model *m, void (*fiber)(void *arg)) {
-    const struct bench_disk_list *list = &m->options->disks;
-    m->env = env_sim_new(&(struct env_sim_options){.seed = m->options->seed + 1});
-    mem_scope_init(&m->scope);
     int error = OK;
-    for (uint32_t i = 0; i < list->count && error == OK; i++) {
-        struct sim_disk_options disk = {.custom = &list->disks[i]->model,
-                                        .path = m->path[i],
-                                        .size_bytes = m->disk_bytes[i],
-                                        .scale = MIN((uint32_t)m->factor, disk_cache_scale_max)};
-        (void)snprintf(m->path[i], sizeof(m->path[i]), "disk%u", i);
-        m->paths[i] = m->path[i];
-        error = env_sim_disk_add(m->env, &disk, &m->disks[i], m->reterr);
+    model_world_init(&m->world, &(struct env_sim_options){.seed = m->options->seed + 1});
+    m->inplace = NULL;
+    m->rebuild_phase = LOAD_IS_OVER;
+    for (uint32_t i = 0; i < m->options->disks.count && error == OK; i++) {
+        error = make_disk(m, i);
     }
     if (error == OK) {
-        struct mem_scope *outer = mem_scope_enter(&m->scope);
-        m->done = false;
-        m->engine = NULL;
-        m->inplace = NULL;
-        fiber_start(m->env, fiber, m);
-        enum sim_stop stop = env_sim_run_until(m->env, UINT64_MAX, is_done, m);
-        mem_scope_enter(outer);
-        error = stop == SIM_DONE
+        error = model_world_run(&m->world, fiber, m) == OK
                     ? m->error
                     : errmsg_set(m->reterr, ERR_TIMEOUT, "the modelled array stands still");
     }
-    mem_scope_drop(&m->scope);
-    env_sim_free(m->env);
+    model_world_drop(&m->world);
     return error;
 }
 
@@ -422,7 +557,7 @@ static int world_run(struct model *m, void (*fiber)(void *arg)) {
 
 static bool all_flash(const struct bench_disk_list *list) {
     for (uint32_t i = 0; i < list->count; i++) {
-        if (list->disks[i]->model.rotational) {
+        if (list->disks[i]->rotational) {
             return false;
         }
     }
@@ -434,7 +569,7 @@ static void scale(struct model *m, uint64_t factor) {
     m->factor = factor;
     uint64_t f = factor;
     for (uint32_t i = 0; i < o->disks.count; i++) {
-        m->disk_bytes[i] = round_down(o->disks.disks[i]->model.capacity_bytes / f, BLOCK_BYTES);
+        m->disk_bytes[i] = round_down(o->disks.disks[i]->capacity_bytes / f, BLOCK_BYTES);
     }
     m->geometry = (struct geometry){
         .chunk_blocks = MAX((uint32_t)(REAL_CHUNK_BYTES / BLOCK_BYTES / f), chunk_blocks_min),
@@ -444,6 +579,8 @@ static void scale(struct model *m, uint64_t factor) {
     m->limits = (struct engine_limits){.read_cache_bytes = o->memory_bytes / 2 / f,
                                        .node_cache_bytes = MAX(o->memory_bytes / 8 / f, MIB),
                                        .dirty_bytes = o->memory_bytes / 4 / f,
+                                       .rebuild_share_pct = REBUILD_SHARE_PCT,
+                                       .reorder_bytes = MAX(REAL_REORDER_BYTES / f, MIB),
                                        .checkpoint_ms =
                                            (uint32_t)MAX(CHECKPOINT_MS / f, checkpoint_ms_min)};
 }
@@ -452,7 +589,7 @@ static void scale(struct model *m, uint64_t factor) {
 static void scale_aged(struct model *m) {
     uint64_t raw = 0;
     for (uint32_t i = 0; i < m->options->disks.count; i++) {
-        raw += m->options->disks.disks[i]->model.capacity_bytes;
+        raw += m->options->disks.disks[i]->capacity_bytes;
     }
     scale(m, MAX(raw / aged_raw_bytes, (uint64_t)1));
     m->geometry.chunk_blocks = AGED_CHUNK_BLOCKS;
@@ -475,18 +612,19 @@ static uint64_t factor_of(const struct model_options *o) {
 
 static void describe(const struct model *m) {
     static const char *const names[] = {"Holdfast", "classic array", "bare disks"};
+    static const char *const states[] = {"", ", degraded", ", rebuilding"};
     const struct model_options *o = m->options;
     struct bench_document *d = m->document;
     (void)snprintf(d->machine.cpu, sizeof(d->machine.cpu), "none: a model in virtual time");
     (void)snprintf(d->target.kind, sizeof(d->target.kind), "model");
     (void)snprintf(d->target.address, sizeof(d->target.address), "%s, %s over %s%s", o->disks.text,
-                   profile_name(o->profile), o->link.text, o->degraded ? ", degraded" : "");
+                   profile_name(o->profile), o->link.text, states[o->state]);
     (void)snprintf(d->target.name, sizeof(d->target.name), "%s", names[m->system]);
     d->target.size_bytes = o->span_bytes;
     d->machine.memory_bytes = o->memory_bytes;
     d->settings.span_bytes = o->span_bytes;
     d->settings.seconds = (uint32_t)(m->time_ns / NS_PER_S);
-    d->settings.ramp_seconds = d->settings.seconds / 4;
+    d->settings.ramp_seconds = d->settings.seconds / RAMP_PART;
     d->settings.runs = 1;
     d->settings.paths = o->link.paths;
     d->settings.prepared = true;
@@ -527,7 +665,8 @@ int model_run(const struct model_options *options, enum model_system system,
     scale(m, factor_of(options));
     describe(m);
     error = world_run(m, corners_fiber);
-    if (error == OK && wants(m, MODEL_WRITE_AGED) && system != MODEL_BARE && !options->degraded) {
+    if (error == OK && wants(m, MODEL_WRITE_AGED) && system != MODEL_BARE &&
+        options->state == MODEL_WHOLE) {
         scale_aged(m);
         error = world_run(m, aged_fiber);
     }

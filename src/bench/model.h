@@ -26,8 +26,17 @@ enum model_test {
     MODEL_CORNERS,
     /* The two prices of writing nothing in place. */
     MODEL_READ_OVERWRITTEN = MODEL_CORNERS, /* sequential, after each block was overwritten */
-    MODEL_WRITE_AGED, /* sequential, into a pool 70 % full and overwritten at random */
+    MODEL_READ_REORDERED, /* the same when the volume has been put in order; Holdfast only */
+    MODEL_WRITE_AGED,     /* sequential, into a pool 70 % full and overwritten at random */
+    MODEL_REBUILD,        /* no load of its own: how fast a disk was rebuilt beside the corners */
     MODEL_TESTS
+};
+
+enum model_state {
+    MODEL_WHOLE,
+    MODEL_DEGRADED,   /* one disk is lost after the span was filled */
+    MODEL_REBUILDING, /* before each corner one is lost and replaced; measured until it is rebuilt,
+                         or the time is over. The corners only */
 };
 
 #define MODEL_ALL_TESTS ((1u << MODEL_TESTS) - 1)
@@ -41,7 +50,7 @@ struct model_options {
     uint32_t factor;  /* everything is so many times smaller; 0: chosen by span */
     uint32_t seconds; /* of virtual time; 0: 20, where all disks are flash 4 */
     uint32_t tests;   /* bits of enum model_test; 0: all that the system knows */
-    bool degraded;    /* one disk is lost after the span was filled */
+    enum model_state state;
     uint64_t seed;
     /* Now and then; NULL. */
     void (*progress)(void *owner, const char *what);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MPL-2.0
 #include "bench/model_load.h"
 
+#include <string.h>
+
 #include "base/list.h"
 #include "base/math.h"
 #include "base/mem.h"
@@ -38,6 +40,9 @@ static void slot_send(struct slot *s, uint64_t now) {
         offset = r->at;
         r->at = (r->at + l->request_bytes) % (places * l->request_bytes);
     }
+    if (l->op == VOLUME_WRITE && l->noise) {
+        memcpy(s->iov.iov_base, &r->sent, sizeof(r->sent)); /* no two alike */
+    }
     s->request = (struct volume_request){.client = r->env,
                                          .door = l->door,
                                          .volume_id = l->volume_id,
@@ -68,11 +73,25 @@ static void count(struct run *r, const struct slot *s, uint64_t now) {
     }
 }
 
+/* Moves the counted time by what the owner says. */
+static void follow(struct run *r, uint64_t now) {
+    const struct model_load *l = r->load;
+    enum model_load_phase phase = l->phase == NULL ? LOAD_COUNTS : l->phase(l->owner);
+    if (phase == LOAD_COUNTS && r->counted_from_ns == UINT64_MAX) {
+        r->counted_from_ns = now;
+        r->end_ns = now + l->time_ns;
+    } else if (phase == LOAD_IS_OVER) {
+        r->counted_from_ns = MIN(r->counted_from_ns, now);
+        r->end_ns = MIN(r->end_ns, now);
+    }
+}
+
 static void slot_done(struct volume_request *request) {
     struct slot *s = CONTAINER_OF(request, struct slot, request);
     struct run *r = s->run;
     uint64_t now = env_now_ns(r->env);
     r->in_flight--;
+    follow(r, now);
     if (request->status == OK) {
         count(r, s, now);
     } else {
@@ -94,9 +113,15 @@ void model_load_run(const struct model_load *load, struct model_load_result *ret
     uint8_t *memory = mem_alloc((size_t)load->depth * load->request_bytes);
     *ret_result = (struct model_load_result){0};
     rng_init(&run.rng, load->seed + 1);
+    if (load->noise) {
+        rng_fill(&run.rng, memory, (size_t)load->depth * load->request_bytes);
+    }
     uint64_t now = env_now_ns(run.env);
     run.counted_from_ns = now + load->ramp_ns;
     run.end_ns = load->time_ns == 0 ? UINT64_MAX : run.counted_from_ns + load->time_ns;
+    if (load->phase != NULL) {
+        run.counted_from_ns = run.end_ns = UINT64_MAX;
+    }
     for (uint32_t i = 0; i < load->depth && (load->requests == 0 || run.sent < load->requests);
          i++) {
         slots[i].run = &run;
@@ -109,7 +134,8 @@ void model_load_run(const struct model_load *load, struct model_load_result *ret
     }
     /* Measured to the end of the time, not to the last answer in it: a stall at the end counts. */
     if (load->time_ns > 0 && ret_result->failed == 0) {
-        ret_result->elapsed_ns = load->time_ns;
+        ret_result->elapsed_ns = run.end_ns - run.counted_from_ns;
+        ret_result->windows = (uint32_t)(ret_result->elapsed_ns * MODEL_WINDOWS / load->time_ns);
     }
     mem_free(memory);
     mem_free(slots);

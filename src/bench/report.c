@@ -199,8 +199,9 @@ static void label_make(struct report *r, uint32_t index) {
     text_cut(name, sizeof(name), d->target.name);
     text_cut(address, sizeof(address), d->target.address);
     char *label = r->labels[index];
-    (void)snprintf(label, REPORT_LABEL_BYTES, "%s%s%s", name,
-                   name[0] != '\0' && address[0] != '\0' ? ", " : "", address);
+    (void)snprintf(label, REPORT_LABEL_BYTES, "%s%s%s%s%s", name,
+                   name[0] != '\0' && address[0] != '\0' ? ", " : "", address,
+                   d->settings.during[0] != '\0' ? ", " : "", d->settings.during);
     if (label[0] == '\0') {
         (void)snprintf(label, REPORT_LABEL_BYTES, "%s", d->target.kind);
     }
@@ -208,7 +209,8 @@ static void label_make(struct report *r, uint32_t index) {
     for (uint32_t i = 0; i < index; i++) {
         const struct bench_document *other = &r->documents[i];
         same += strcmp(other->target.name, d->target.name) == 0 &&
-                strcmp(other->target.address, d->target.address) == 0;
+                strcmp(other->target.address, d->target.address) == 0 &&
+                strcmp(other->settings.during, d->settings.during) == 0;
     }
     size_t used = strlen(label);
     if (same > 0) {

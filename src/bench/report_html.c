@@ -125,7 +125,7 @@ static void latencies(FILE *out, const struct report *report) {
         bool first = true;
         for (uint32_t d = 0; d < report->document_count; d++) {
             const struct bench_result *r = row->results[d];
-            if (r == NULL) {
+            if (r == NULL || r->worst_us <= 0) { /* of no load: a rebuild */
                 continue;
             }
             (void)fputs("<tr><td>", out);

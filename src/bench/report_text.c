@@ -102,7 +102,7 @@ static void latencies(FILE *out, const struct report *report, bool markdown) {
         report_row_title(row, title, sizeof(title));
         for (uint32_t i = 0; i < report->document_count; i++) {
             const struct bench_result *s = row->results[i];
-            if (s == NULL) {
+            if (s == NULL || s->worst_us <= 0) { /* of no load: a rebuild */
                 continue;
             }
             letter(i, name);

@@ -105,6 +105,7 @@ static const struct member target_members[] = {
 
 static const struct member setting_members[] = {
     TEXT(struct bench_settings, workload, false),
+    TEXT(struct bench_settings, during, false),
     FIELD(struct bench_settings, span_bytes, KIND_U64),
     FIELD(struct bench_settings, seconds, KIND_U32),
     FIELD(struct bench_settings, ramp_seconds, KIND_U32),

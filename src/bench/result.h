@@ -43,6 +43,7 @@ struct bench_result {
 
 struct bench_settings {
     char workload[64];
+    char during[16]; /* "degraded", "rebuild": what the pool went through; else empty */
     uint64_t span_bytes, read_ahead_bytes;
     uint32_t seconds, ramp_seconds, runs, jobs, streams, paths;
     bool prepared; /* the span was filled before */

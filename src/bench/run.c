@@ -605,6 +605,8 @@ static void describe(struct bench *b) {
     settings->jobs = options->threads;
     settings->streams = options->streams;
     settings->paths = options->target.path_count + 1;
+    (void)snprintf(settings->during, sizeof(settings->during), "%s",
+                   options->during != NULL ? options->during : "");
 }
 
 static void announce(struct bench *b) {
@@ -642,6 +644,9 @@ static int measure(struct bench *b) {
     describe(b);
     announce(b);
     error = b->plan->prepare ? prepare(b) : OK;
+    if (error == OK && b->watcher->prepared != NULL) {
+        error = b->watcher->prepared(b->watcher->owner, b->reterr);
+    }
     if (error == OK) {
         error = each_group(b, run_group);
     }

@@ -26,6 +26,7 @@ struct bench_options {
     uint32_t seconds, ramp_seconds, runs, threads, streams;
     uint64_t span_bytes; /* 0: the default */
     bool read_only, prepared, destroy_data;
+    const char *during; /* for the results: what the pool goes through meanwhile; NULL */
 };
 
 /* The published defaults. */
@@ -44,6 +45,8 @@ struct bench_progress {
 struct bench_watcher {
     void (*note)(void *owner, const char *text); /* a sentence for people */
     void (*progress)(void *owner, const struct bench_progress *progress);
+    /* When the span is filled and before anything is measured; may refuse. NULL. */
+    int (*prepared)(void *owner, struct errmsg *reterr);
     void *owner;
     const atomic_bool *stop; /* set by anybody, also by a signal: end in good order */
 };

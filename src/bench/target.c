@@ -21,7 +21,7 @@ static const struct {
     {"iscsi://", BENCH_ISCSI, "libiscsi"},  {"nfs://", BENCH_NFS, "libnfs"},
     {"nbd://", BENCH_NBD, "libnbd"},        {"nbd+unix://", BENCH_NBD, "libnbd"},
     {"nbds://", BENCH_NBD, "libnbd"},       {"nbds+unix://", BENCH_NBD, "libnbd"},
-    {"iser://", NULL, "an RDMA transport"},
+    {"iser://", NULL, "an RDMA transport"}, {"volume:", BENCH_VOLUME, ""},
 };
 
 void bench_address_plain(const char *address, char *ret_text, size_t room) {
@@ -56,8 +56,8 @@ static int find_kind(const char *address, const struct bench_target_ops **ret_op
     const char *scheme = strstr(address, "://");
     if (scheme != NULL && strcspn(address, "/") > (size_t)(scheme - address)) {
         return errmsg_set(reterr, ERR_INVALID,
-                          "\"%.*s://\" is no kind of target; there are iscsi://, nfs://, nbd:// "
-                          "and paths",
+                          "\"%.*s://\" is no kind of target; there are iscsi://, nfs://, nbd://, "
+                          "volume: and paths",
                           (int)MIN(scheme - address, 40), address);
     }
     *ret_ops = BENCH_FILE;

@@ -39,9 +39,20 @@ struct bench_io {
     uint64_t own[4];
 };
 
+struct volume_door;
+
+/* A volume of a pool that this process has: what "volume:POOL/NAME" stands for. */
+struct bench_volume {
+    struct volume_door *door; /* outlives the target */
+    uint64_t id, size_bytes;
+    uint32_t block_bytes;
+    const char *profile;
+};
+
 struct bench_target_options {
     const char *address;
-    const char *const *paths; /* more addresses of the same LUN */
+    const struct bench_volume *volume; /* of "volume:…"; else NULL */
+    const char *const *paths;          /* more addresses of the same LUN */
     uint32_t path_count;
     const char *initiator;     /* iSCSI name to log in with; NULL: one of this program's */
     const char *secret;        /* CHAP secret, when the address has none; NULL */

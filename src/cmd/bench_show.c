@@ -135,9 +135,11 @@ void bench_show_results(const struct bench_document *document) {
     }
     size_format(document->settings.span_bytes, span, sizeof(span));
     size_format(document->target.size_bytes, size, sizeof(size));
-    (void)printf("%s%s%s: %s, span %s, %s\n", document->target.address,
+    (void)printf("%s%s%s: %s, span %s, %s%s%s\n", document->target.address,
                  document->target.name[0] != '\0' ? ", " : "", document->target.name, size, span,
-                 document->settings.prepared ? "filled before" : "not filled before");
+                 document->settings.prepared ? "filled before" : "not filled before",
+                 document->settings.during[0] != '\0' ? ", during: " : "",
+                 document->settings.during);
     table_print(table, "nothing was measured");
     if (limited) {
         (void)printf("* this side had no processor time to spare: the target might do better with "

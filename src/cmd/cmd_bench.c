@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "bench/run.h"
 #include "cmd/bench_show.h"
+#include "cmd/bench_volume.h"
 #include "cmd/client.h"
 #include "cmd/commands.h"
 
@@ -203,8 +204,8 @@ static int give_results(const struct args *args, const struct bench_document *do
 /* All targets in turn. One that fails does not keep the others from being measured; the first
  * failure is returned, the others are said at once. */
 static int run_targets(const struct args *args, struct bench_options *options,
-                       const struct bench_plan *plan, const char *const *targets, uint32_t count,
-                       struct errmsg *reterr) {
+                       const struct bench_plan *plan, const char *job_file,
+                       const char *const *targets, uint32_t count, struct errmsg *reterr) {
     struct bench_document *documents = MEM_NEW_ARRAY(struct bench_document, count);
     struct bench_show show;
     uint32_t done = 0;
@@ -216,7 +217,10 @@ static int run_targets(const struct args *args, struct bench_options *options,
     for (uint32_t i = 0; i < count && !atomic_load(&stop); i++) {
         struct errmsg why = {0};
         options->target.address = targets[i];
-        int failed = bench_run(options, plan, &watcher, &documents[done], &why);
+        int failed = bench_volume_is_target(targets[i])
+                         ? bench_volume_run(args, targets[i], options, job_file, &watcher,
+                                            &documents[done], &why)
+                         : bench_run(options, plan, &watcher, &documents[done], &why);
         bench_show_done(&show);
         done += documents[done].result_count > 0;
         if (failed != OK && error == OK) {
@@ -237,19 +241,35 @@ static int run_targets(const struct args *args, struct bench_options *options,
     return error;
 }
 
+/* A disk can be taken out of a pool whose volume is measured, and of no other. */
+static int check_during(const struct args *args, const char *const *targets, uint32_t count,
+                        struct errmsg *reterr) {
+    for (uint32_t i = 0; i < count && args->given[OPT_DURING]; i++) {
+        if (!bench_volume_is_target(targets[i])) {
+            return errmsg_set(reterr, ERR_INVALID,
+                              "--during needs a volume of a pool of this host (volume:POOL/NAME), "
+                              "not %.200s",
+                              targets[i]);
+        }
+    }
+    return OK;
+}
+
 static int bench_targets(const struct args *args, const struct bench_plan *plan,
-                         const char *const *targets, uint32_t count, struct errmsg *reterr) {
+                         const char *job_file, const char *const *targets, uint32_t count,
+                         struct errmsg *reterr) {
     struct bench_options options;
     char secret[SECRET_MAX] = "";
     int error = take_options(args, &options, secret, reterr);
     if (plan->jobs[0].once && !args->given[OPT_QUEUE_DEPTH]) { /* not twice */
         options.depths[0] = options.depths[--options.depth_count];
     }
+    error = error == OK ? check_during(args, targets, count, reterr) : error;
     if (error == OK && args->given[OPT_RESULTS]) {
         error = check_output(args->text[OPT_RESULTS], reterr);
     }
     if (error == OK) {
-        error = run_targets(args, &options, plan, targets, count, reterr);
+        error = run_targets(args, &options, plan, job_file, targets, count, reterr);
     }
     /* That code is for the service of this host. */
     return error == ERR_CLOSED ? ERR_IO : error;
@@ -273,7 +293,7 @@ int cmd_bench(const struct args *args, struct errmsg *reterr) {
     uint32_t count = operands_from(args, 0, targets);
     int error = bench_plan_workload(args->verb->name, plan);
     if (error == OK) {
-        error = bench_targets(args, plan, targets, count, reterr);
+        error = bench_targets(args, plan, NULL, targets, count, reterr);
     }
     mem_free(plan);
     return error;
@@ -292,7 +312,7 @@ int cmd_bench_job(const struct args *args, struct errmsg *reterr) {
                            "%s names no target (filename=…); give one after it", args->operands[0]);
     }
     if (error == OK) {
-        error = bench_targets(args, plan, targets, count, reterr);
+        error = bench_targets(args, plan, args->operands[0], targets, count, reterr);
     }
     mem_free(plan);
     return error;

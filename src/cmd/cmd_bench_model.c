@@ -24,9 +24,9 @@ static void list_disks(void) {
     static const char *const heads[] = {"NAME", "WHAT", ">4K READS/S", "AFTER", NULL};
     struct table *table = table_new(heads);
     for (uint32_t i = 0; bench_disk_at(i) != NULL; i++) {
-        const struct bench_disk *disk = bench_disk_at(i);
-        table_text(table, disk->model.name);
-        table_text(table, disk->model.what);
+        const struct sim_model *disk = bench_disk_at(i);
+        table_text(table, disk->name);
+        table_text(table, disk->what);
         table_number(table, (uint64_t)disk->sheet_read_iops);
         table_text(table, disk->source);
     }
@@ -61,7 +61,9 @@ static int take_options(const struct args *args, struct model_options *o, struct
     const char *disks = args->operands[0] != NULL ? args->operands[0] : "hdd-7200-2tb";
     *o = (struct model_options){.depth = MODEL_DEPTH_DEFAULT,
                                 .seconds = matrix ? MATRIX_SECONDS : 0,
-                                .degraded = args->given[OPT_DEGRADED],
+                                .state = args->given[OPT_REBUILDING] ? MODEL_REBUILDING
+                                         : args->given[OPT_DEGRADED] ? MODEL_DEGRADED
+                                                                     : MODEL_WHOLE,
                                 .span_bytes = matrix ? matrix_span_bytes
                                                      : (uint64_t)MODEL_SPAN_DEFAULT_GIB << 30,
                                 .memory_bytes = (uint64_t)MODEL_MEMORY_DEFAULT_GIB << 30};
@@ -72,6 +74,10 @@ static int take_options(const struct args *args, struct model_options *o, struct
         error = errmsg_set(reterr, ERR_INVALID,
                            "--matrix goes through all profiles, each with the "
                            "links of its published figures");
+    }
+    if (error == OK && args->given[OPT_DEGRADED] && args->given[OPT_REBUILDING]) {
+        error = errmsg_set(reterr, ERR_INVALID,
+                           "--degraded or --rebuilding: an array that rebuilds is degraded");
     }
     if (error == OK) {
         const char *link = args->given[OPT_LINK] ? args->text[OPT_LINK] : "1x1gbe";

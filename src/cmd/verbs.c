@@ -91,6 +91,8 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_READ_ONLY, "read-only", OPTION_FLAG, NULL, "write nothing; only tests that read", NULL},
     {OPT_PREPARED, "prepared", OPTION_FLAG, NULL, "do not fill the span first: an earlier run has",
      NULL},
+    {OPT_DURING, "during", OPTION_TEXT, "WHAT",
+     "of a volume: degraded, with a disk taken out, or rebuild", NULL},
     {OPT_DESTROY_DATA, "destroy-data", OPTION_FLAG, NULL, "overwrite whatever the target holds",
      NULL},
     {OPT_RESULTS, "output", OPTION_TEXT, "FILE", "write the results to it, as JSON", NULL},
@@ -106,6 +108,8 @@ static const struct option_spec specs[OPT_COUNT] = {
     {OPT_FACTOR, "factor", OPTION_NUMBER, "N",
      "model everything N times smaller; a smaller one is nearer to the truth [by the span]", NULL},
     {OPT_DEGRADED, "degraded", OPTION_FLAG, NULL, "lose a disk first", NULL},
+    {OPT_REBUILDING, "rebuilding", OPTION_FLAG, NULL,
+     "the corners while a lost disk is rebuilt onto another", NULL},
     {OPT_MATRIX, "matrix", OPTION_FLAG, NULL,
      "every RAID level on one to six such disks, beside published figures", NULL},
     {OPT_MARKDOWN, "markdown", OPTION_FLAG, NULL, "print Markdown", NULL},
@@ -119,7 +123,7 @@ static const struct option_spec specs[OPT_COUNT] = {
     {                                                                                              \
         OPT_QUICK, OPT_SPAN, OPT_QUEUE_DEPTH, OPT_SECONDS, OPT_RAMP, OPT_RUNS, OPT_STREAMS,        \
             OPT_JOBS, OPT_PATH, OPT_READ_AHEAD, OPT_INITIATOR_NAME, OPT_SECRET_FILE,               \
-            OPT_READ_ONLY, OPT_PREPARED, OPT_DESTROY_DATA, OPT_RESULTS, OPT_CSV                    \
+            OPT_READ_ONLY, OPT_PREPARED, OPT_DURING, OPT_DESTROY_DATA, OPT_RESULTS, OPT_CSV        \
     }
 #define BENCH(name, summary, detail)                                                               \
     { "bench", name, {"TARGET…"}, summary, detail, NULL, true, cmd_bench, BENCH_OPTIONS }
@@ -463,7 +467,7 @@ const struct verb verbs[] = {
      true,
      cmd_bench_model,
      {OPT_PROFILE, OPT_LINK, OPT_MODEL_SPAN, OPT_MEMORY, OPT_DEPTH, OPT_MODEL_SECONDS, OPT_FACTOR,
-      OPT_DEGRADED, OPT_MATRIX, OPT_MARKDOWN, OPT_REPORT}},
+      OPT_DEGRADED, OPT_REBUILDING, OPT_MATRIX, OPT_MARKDOWN, OPT_REPORT}},
     {"bench",
      "compare",
      {"FILE…"},

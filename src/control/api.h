@@ -38,6 +38,9 @@ api_fn api_chap_list, api_chap_set, api_chap_delete;
 /* api_config.c */
 api_fn api_config;
 
+/* api_bench.c */
+api_fn api_bench_start, api_bench, api_bench_stop;
+
 /* api_counters.c */
 api_fn api_counters;
 

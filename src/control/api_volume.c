@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "control/answer.h"
 #include "control/api.h"
+#include "control/measure.h"
 
 static const char *const healths[] = {
     [VOLUME_WHOLE] = "ok", [VOLUME_DAMAGED] = "damaged", [VOLUME_BROKEN] = "broken"};
@@ -223,6 +224,11 @@ int api_volume_delete(struct serve *serve, const struct api_request *request, js
     int error = served_change_begin(served, "delete a volume", reterr);
     if (error == OK) {
         error = refuse_mapped(served, request->name, reterr);
+        if (error == OK && measure_uses(serve_measure(serve), request->pool, request->name)) {
+            error = errmsg_set(reterr, ERR_BUSY,
+                               "volume %s is being measured (holdfast bench); stop that first",
+                               request->name);
+        }
         if (error == OK) {
             served_change(served, delete_on_loop, &change);
             error = change.result;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/run.h"
 #include "control/chap.h"
 #include "control/event.h"
 #include "format/layout.h"
@@ -73,6 +74,26 @@ static const struct field fields_volume_profile[] = {
 
 static const struct field fields_volume_reorder[] = {{"stop", FIELD_BOOL, false}, {NULL}};
 
+static const struct field fields_bench_depth[] = {{"depth", FIELD_UINT, true, 1, JOB_DEPTH_MAX},
+                                                  {NULL}};
+static const struct field fields_bench_line[] = {{"line", FIELD_TEXT, true, 0, 4096}, {NULL}};
+/* As the options of `holdfast bench`. */
+static const struct field fields_bench[] = {
+    {"workload", FIELD_NAME, false},
+    {"job_lines", FIELD_OBJECTS, false, 1, 4096, fields_bench_line}, /* instead: a job file */
+    {"queue_depths", FIELD_OBJECTS, false, 1, BENCH_DEPTHS_MAX, fields_bench_depth},
+    {"seconds", FIELD_UINT, false, 1, JOB_SECONDS_MAX},
+    {"ramp_seconds", FIELD_UINT, false, 0, JOB_SECONDS_MAX},
+    {"runs", FIELD_UINT, false, 1, BENCH_RUNS_MAX},
+    {"jobs", FIELD_UINT, false, 1, JOB_THREADS_MAX},
+    {"streams", FIELD_UINT, false, 1, 256},
+    {"span_bytes", FIELD_SIZE, false, 1 * MIB, 64 * TIB},
+    {"read_only", FIELD_BOOL, false},
+    {"prepared", FIELD_BOOL, false},
+    {"destroy_data", FIELD_BOOL, false},
+    {"during", FIELD_NAME, false}, /* degraded, rebuild */
+    {NULL}};
+
 static const struct field fields_lun_create[] = {{"volume", FIELD_NAME, true},
                                                  {"name", FIELD_NAME, false},
                                                  {"target", FIELD_IQN, false},
@@ -136,6 +157,9 @@ const struct route routes[ROUTE_COUNT] = {
     {ROUTE_VOLUME_DELETE, "DELETE", POOL "/volumes/{name}", fields_none, 200},
     {ROUTE_VOLUME_PROFILE, "POST", POOL "/volumes/{name}/profile", fields_volume_profile, 200},
     {ROUTE_VOLUME_REORDER, "POST", POOL "/volumes/{name}/reorder", fields_volume_reorder, 200},
+    {ROUTE_VOLUME_BENCH, "POST", POOL "/volumes/{name}/bench", fields_bench, 200},
+    {ROUTE_BENCH, "GET", "/v1/bench", fields_none, 200},
+    {ROUTE_BENCH_STOP, "POST", "/v1/bench/stop", fields_none, 200},
     {ROUTE_LUNS_ALL, "GET", "/v1/luns", fields_none, 200},
     {ROUTE_LUNS, "GET", POOL "/luns", fields_none, 200},
     {ROUTE_LUN_CREATE, "POST", POOL "/luns", fields_lun_create, 201},

@@ -17,6 +17,7 @@
 #include "control/compare.h"
 #include "control/event.h"
 #include "control/loop.h"
+#include "control/measure.h"
 #include "control/rest.h"
 #include "control/schema.h"
 #include "control/smart.h"
@@ -36,6 +37,7 @@ struct serve {
     struct targets *targets;
     struct rest *rest;
     struct compare *compare;
+    struct measure *measure;
     atomic_bool ready;
     json_t *remembered; /* {"pools": [{"name", "paths"}]}; under the lock */
     struct starter starters[SERVE_POOLS_MAX];
@@ -58,6 +60,10 @@ struct targets *serve_targets(struct serve *serve) {
 
 struct compare *serve_compare(struct serve *serve) {
     return serve->compare;
+}
+
+struct measure *serve_measure(struct serve *serve) {
+    return serve->measure;
 }
 
 struct node_call {
@@ -328,6 +334,11 @@ int serve_import(struct serve *serve, const char *name, const struct served_impo
 int serve_export(struct serve *serve, struct served *served, struct errmsg *reterr) {
     uint64_t deadline = served_now_ns() + (uint64_t)SERVE_STOP_S * NS_PER_S;
     const char *name = served_name(served);
+    if (measure_uses(serve->measure, name, NULL)) {
+        return errmsg_set(reterr, ERR_BUSY,
+                          "a volume of pool %s is being measured (holdfast bench); stop that first",
+                          name);
+    }
     int error = targets_remove_pool(serve->targets, name, deadline);
     if (error != OK) {
         return errmsg_set(reterr, ERR_BUSY,
@@ -414,6 +425,7 @@ static void warn_open_portals(const struct config *config) {
 
 static void serve_free(struct serve *serve) {
     rest_stop(serve->rest);
+    measure_free(serve->measure);
     for (uint32_t i = 0; i < serve->pool_count; i++) {
         served_unref(serve->pools[i]);
     }
@@ -428,6 +440,7 @@ static void serve_free(struct serve *serve) {
 int serve_start(const struct config *config, struct serve **ret_serve, struct errmsg *reterr) {
     struct serve *serve = MEM_NEW(struct serve);
     serve->config = MEM_NEW(struct config);
+    serve->measure = measure_new(serve);
     *serve->config = *config;
     ASSERT(pthread_mutex_init(&serve->lock, NULL) == 0);
     pthread_condattr_t attributes;
@@ -544,6 +557,7 @@ static int stop(struct serve *serve, uint32_t seconds, struct errmsg *reterr) {
     event_hush();
     rest_quiesce(serve->rest);
     compare_stop(serve->compare);
+    measure_quiesce(serve->measure, now + allowed / 4);
     /* Initiators first, so that nothing submits to a pool that is closing. */
     if (targets_quiesce(serve->targets, now + allowed / 2) != OK) {
         return errmsg_set(reterr, ERR_TIMEOUT,

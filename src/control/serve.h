@@ -48,6 +48,7 @@ HF_MUST_CHECK int serve_run(const struct config *config, struct errmsg *reterr);
 const struct config *serve_config(const struct serve *serve);
 struct targets *serve_targets(struct serve *serve);
 struct compare *serve_compare(struct serve *serve);
+struct measure *serve_measure(struct serve *serve);
 
 /* A reference, or NULL with ERR_NOT_FOUND said. */
 struct served *serve_find(struct serve *serve, const char *name, struct errmsg *reterr);

@@ -132,6 +132,11 @@ HF_MUST_CHECK int engine_disk_keep(struct engine *engine, uint32_t member, struc
 HF_MUST_CHECK int engine_disk_replace(struct engine *engine, uint32_t member,
                                       const struct engine_disk_add_options *options,
                                       struct engine_disk_change *ret_change, struct errmsg *reterr);
+/* Takes a member out at once, as if it had failed: the pool is degraded until it is taken back
+ * (engine_disk_return()) or what it held is rebuilt, which begins after `wait_ns`. Only from a pool
+ * that is fully redundant, and only if everything can still be had without it: ERR_INVALID. */
+HF_MUST_CHECK int engine_disk_fail(struct engine *engine, uint32_t member, uint64_t wait_ns,
+                                   struct errmsg *reterr);
 /* Takes a missing member back that is at `path`. Those that were only gone are taken back from
  * where they were last without being asked. */
 HF_MUST_CHECK int engine_disk_return(struct engine *engine, uint32_t member, const char *path,

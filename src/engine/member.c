@@ -8,7 +8,9 @@
  *     replace  add, then remove: what the old disk still gives is copied from it
  *     spare    a member that holds nothing; when columns of a lost disk find no place it becomes a
  *              normal one
- *     return   a missing member that is there again, and has not failed, is taken back
+ *     fail     a member is expelled although nothing is wrong with it, for as long as somebody
+ * wants to see what the pool does without it; only if the pool can spare it return   a missing
+ * member that is there again, and has not failed, is taken back
  *
  * Roles are in the superblock, so all of that goes on after a crash (pool/member.c has the steps).
  * One change at a time (the lock `members`). */
@@ -297,6 +299,78 @@ int engine_disk_replace(struct engine *e, uint32_t member, const struct engine_d
         if (err == OK && !pool_member_is_leaving(e->pool, member)) {
             err = start_leaving(e, member, reterr);
         }
+    }
+    fiber_lock_release(&e->members);
+    return err;
+}
+
+/* ---- taking out ---- */
+
+/* Whether every segment can be read without the member, and the log and the pool's own structures
+ * have another copy. */
+static bool can_spare(struct engine *e, uint32_t member) {
+    bool spared = pool_storing_count(e->pool) > 1 && e->pool->super.meta_copies > 1;
+    for (uint32_t i = 0; i < e->table.slot_count && spared; i++) {
+        const struct segment *s = e->table.slots[i];
+        if (s == NULL) {
+            continue;
+        }
+        uint32_t gone = segment_unreadable(&e->table, s);
+        for (uint32_t c = 0; c < shape_columns(s->shape); c++) {
+            gone |= s->column[c].disk == member ? 1u << c : 0;
+        }
+        spared = (uint32_t)__builtin_popcount(gone) <= shape_losses(s->shape);
+    }
+    LIST_FOR_EACH(link, &e->volumes) { /* what is in memory only, or written from now on */
+        const struct volume *v = CONTAINER_OF(link, struct volume, link);
+        spared &= profile_losses((enum profile)v->phys.profile) > 0;
+    }
+    return spared;
+}
+
+static int check_fail(struct engine *e, uint32_t member, struct errmsg *reterr) {
+    const char *name = e->pool->super.name;
+    struct engine_rebuild_status status;
+    rebuild_status(e, &status);
+    if (!status.whole || pool_in_sync_count(e->pool) < 2) {
+        return errmsg_set(reterr, ERR_INVALID,
+                          "pool %s is not fully redundant now: no disk can be taken out", name);
+    }
+    for (uint32_t m = 0; m < e->pool->super.member_count; m++) {
+        const struct member_phys *other = &e->pool->super.members[m];
+        if (other->state != MEMBER_NONE &&
+            (other->state != MEMBER_IN_SYNC || other->role == MEMBER_LEAVING)) {
+            return errmsg_set(reterr, ERR_INVALID,
+                              "disk %" PRIu32 " of pool %s is missing or leaving: no other can be "
+                              "taken out",
+                              m, name);
+        }
+    }
+    return can_spare(e, member)
+               ? OK
+               : errmsg_set(reterr, ERR_INVALID,
+                            "pool %s holds data or volumes without redundancy: disk %" PRIu32
+                            " cannot be taken out",
+                            name, member);
+}
+
+int engine_disk_fail(struct engine *e, uint32_t member, uint64_t wait_ns, struct errmsg *reterr) {
+    fiber_lock_take(&e->members);
+    int err = check_running(e, reterr);
+    if (err == OK) {
+        err = check_member(e, member, reterr);
+    }
+    if (err == OK) {
+        err = check_fail(e, member, reterr);
+    }
+    if (err == OK) {
+        e->rebuild.wait_ns[member] = wait_ns;
+        pool_expel(e->pool, member, "it was taken out on request");
+        err = pool_settle(e->pool);
+        err = err == OK ? OK
+                        : errmsg_set(reterr, err,
+                                     "pool %s could not record that disk %" PRIu32 " is out (%s)",
+                                     e->pool->super.name, member, error_text(err));
     }
     fiber_lock_release(&e->members);
     return err;

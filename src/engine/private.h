@@ -237,6 +237,7 @@ struct rebuild {             /* rebuild.c */
     struct fiber_queue work; /* the fiber sleeps here */
     bool fiber_gone;
     uint64_t due_at_ns[POOL_DISKS_MAX]; /* missing: from when on it is not waited for */
+    uint64_t wait_ns[POOL_DISKS_MAX];   /* of one that was taken out: how long it is waited for */
     uint64_t lost_round;                /* checkpoints begun when the last disk was lost */
     uint64_t pause_ns;                  /* after a round that found no room */
     /* As of the last checkpoint. */

@@ -493,7 +493,7 @@ void rebuild_member_lost(struct engine *e, uint32_t member) {
     bool gone =
         disk == NULL || disk_env(disk) == NULL || env_disk_probe(disk_env(disk), &ignored) != OK;
     uint64_t grace = (uint64_t)e->limits.rebuild_grace_ms * NS_PER_MS;
-    e->rebuild.due_at_ns[member] = env_now_ns(e->env) + (gone ? grace : 0);
+    e->rebuild.due_at_ns[member] = env_now_ns(e->env) + (gone ? grace : e->rebuild.wait_ns[member]);
     e->rebuild.gone[member] = gone;
     e->rebuild.return_at_ns[member] = env_now_ns(e->env) + e->rebuild.return_pause_ns[member];
     e->rebuild.lost_round = e->checkpoint_started;
@@ -507,7 +507,7 @@ void rebuild_member_lost(struct engine *e, uint32_t member) {
 
 /* Its columns can be read again; those that were written without it are rebuilt. */
 void rebuild_member_back(struct engine *e, uint32_t member) {
-    e->rebuild.due_at_ns[member] = 0;
+    e->rebuild.due_at_ns[member] = e->rebuild.wait_ns[member] = 0;
     e->rebuild.pause_ns = 0;
 }
 

@@ -505,6 +505,13 @@ int engine_disk_replace(struct engine *engine, uint32_t member,
     return error;
 }
 
+int engine_disk_fail(struct engine *engine, uint32_t member, uint64_t wait_ns,
+                     struct errmsg *reterr) {
+    (void)engine;
+    (void)wait_ns;
+    return errmsg_set(reterr, ERR_INVALID, "disk %u cannot be spared", member);
+}
+
 int engine_disk_return(struct engine *engine, uint32_t member, const char *path,
                        struct errmsg *reterr) {
     (void)engine;

@@ -25,6 +25,9 @@ try "once more" model "$work/b.json" "4xsata-ssd" --factor 64 --profile raid5
 try "gives the same, to the byte" cmp "$work/a.json" "$work/b.json"
 try "a degraded array is modelled" model "$work/c.json" "4x sata-ssd" --factor 64 --profile raid5 --degraded
 deny "and is another one" cmp -s "$work/a.json" "$work/c.json"
+try "so is one that rebuilds" model "$work/r.json" "4x sata-ssd" --factor 64 --profile raid5 --rebuilding
+try "and says how fast" grep -Eq "^rebuild of a disk beside the corners .*[0-9]  *[0-9]" "$work/text"
+try "the reordered volume is beside the corners" grep -q '"test": "seq-read-512k-reordered"' "$work/a.json"
 try "the disks there are" grep -q "hdd-7200-2tb .*Hitachi" <(hfb model)
 
 hfb compare "$work/a.json" "$work/c.json" >"$work/compare" 2>&1
@@ -64,6 +67,7 @@ try "one of a later version" says "later version" hfb report "$work/later.json"
 try "one of something else" says "not results of holdfast bench" hfb compare "$work/a.json" "$work/tea.json"
 try "no such disk" says "hdd-7200-2tb" hfb model "3x tape"
 try "no such link" says "not a link" hfb model sata-ssd --link 3x4gbe
+try "degraded or rebuilding" says "an array that rebuilds is degraded" hfb model "4x sata-ssd" --degraded --rebuilding
 try "too few disks" says "raid6 needs at least 4 disks" hfb model "3x sata-ssd" --profile raid6
 try "nowhere to write to" says "cannot be written" hfb report "$work/a.json" --output "$work/none/page.html"
 finish

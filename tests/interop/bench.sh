@@ -92,8 +92,51 @@ try "corners of a LUN" document "$sound and len(j['results']) == 5 and j['target
 try "again (its own data is nobody's), over two paths, from two threads" document "$sound and j['settings']['paths'] == 2" \
     bench oltp "$lun" --path "$lun" --jobs 2 "${brief[@]}"
 
+# The same volume from inside the service, where nobody is logged in to its LUN.
+volume=volume:tank/vm
+is_whole() { hf pool status tank | grep -qx 'tank: ok' && [[ $(hf pool status tank | grep -c 'in sync') -eq 6 ]]; }
+try "a volume is measured by the service" document "$sound and len(j['results']) == 5
+    and j['target']['kind'] == 'volume' and j['target']['size_bytes'] == 64 << 20" bench corners "$volume" "${brief[@]}"
+try "by its name alone, by a job file" document "[r['test'] for r in j['results']] == ['readers', 'writer', 'after']" \
+    bench job "$work/job.fio" volume:vm --span 16M --runs 1
+try "while a disk is out" document "$sound and j['settings']['during'] == 'degraded'" \
+    bench mixed "$volume" "${brief[@]}" --during degraded
+try "and is back" within 20 is_whole
+try "while it is rebuilt" document "$sound and j['settings']['during'] == 'rebuild'" \
+    bench mixed "$volume" "${brief[@]}" --during rebuild
+try "and it is back" within 20 is_whole
+start inside "$build/holdfast" bench corners "$volume" --span 16M --runs 1 --ramp 0 \
+    --seconds 60 --queue-depth 1 --json --during degraded
+within 20 grep -qs "measuring" "$work/inside.log"
+sleep 1.5
+try "the pool says that a disk is out, and why" grep -q "taken out on request" <(hf pool status tank)
+try "one measurement at a time" fails 1 "one at a time" bench seeks "$volume" "${brief[@]}"
+try "no export meanwhile" fails 1 "is being measured" hf pool export tank --yes
+deny "Ctrl-C ends it with a failure" end "$started" INT
+try "with what was measured until then" grep -q '"complete": false' "$work/inside.log"
+try "and the disk is back" within 20 is_whole
+start killed "$build/holdfast" bench corners "$volume" --span 16M --runs 1 --ramp 0 \
+    --seconds 60 --queue-depth 1 --during degraded
+within 20 grep -qs "measuring" "$work/killed.log"
+end "$started" KILL
+hf volume create tank/bare --size 16M --profile single >/dev/null
+try "nobody asks any more: it ends by itself, and the disk is back" within 45 is_whole
+try "no disk leaves a pool that holds what is not redundant" fails 1 "cannot be taken out" \
+    bench seeks "$volume" "${brief[@]}" --during degraded
+hf volume delete tank/bare --yes >/dev/null
+try "no such state" fails 1 "must be degraded or rebuild" bench seeks "$volume" "${brief[@]}" --during lunch
+try "--during is for volumes" fails 1 "needs a volume" bench seeks "$work/blank" --during degraded
+try "no such volume" fails 3 "has no volume none" bench seeks volume:tank/none "${brief[@]}"
+try "a volume of no pool" fails 3 "has a volume none" bench seeks volume:none "${brief[@]}"
+
 try "a file system on the LUN" qemu-img convert -n -f raw -O raw "$work/ext4.before" "$lun"
 try "is refused, too" fails 1 'ext4 file system "precious"' bench corners "$lun" "${brief[@]}"
+try "by the service, too" fails 1 'ext4 file system "precious"' bench corners "$volume" "${brief[@]}"
+try "which reads it when asked" document "$sound" bench seeks "$volume" "${brief[@]}" --read-only
+start session qemu-io -f raw -c "sleep 20000" "$lun"
+within 10 grep -q iqn <(hf lun sessions)
+try "a volume whose LUN is used is refused" fails 1 "is in use" bench corners "$volume" "${brief[@]}" --destroy-data
+end "$started"
 try "no such LUN" fails 3 "there is no such" bench corners "${lun%/*}/77" "${brief[@]}"
 try "no such target" fails 3 "there is no such" bench corners "iscsi://127.0.0.1:$port/iqn.2026-01.x:no/0"
 hf volume create tank/thin --size 4G --profile raid6 >/dev/null && hf lun create tank/thin --lun 9 >/dev/null

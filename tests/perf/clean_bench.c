@@ -36,8 +36,8 @@ struct cost { /* blocks */
 static struct cost cost_read(struct model *m) {
     struct engine_status *st = mem_alloc(sizeof(*st));
     struct engine_counters c;
-    engine_status(m->engine, st);
-    engine_counters(m->engine, &c);
+    engine_status(m->world.engine, st);
+    engine_counters(m->world.engine, &c);
     struct cost cost = {.host = st->write_bytes / BLOCK_BYTES,
                         .data = c.data_blocks,
                         .refs = c.ref_blocks,
@@ -75,7 +75,7 @@ static void cost_print(const struct cost *a, const struct cost *b) {
 /* What is live, with its parity, of all there is. */
 static double live_pct(struct model *m) {
     struct engine_status *st = mem_alloc(sizeof(*st));
-    engine_status(m->engine, st);
+    engine_status(m->world.engine, st);
     uint32_t disks = MODEL_DISKS;
     struct shape shape = profile_shape(m->profile, disks);
     double live = (double)st->live_blocks * BLOCK_BYTES * shape_columns(shape) / shape.data;
@@ -149,8 +149,7 @@ static double sequential(struct model *m, double seconds) {
 
 static void rest_fiber(void *arg) {
     struct model *m = arg;
-    fiber_sleep_until(env_now_ns(m->env) + HALF_SECONDS * NS_PER_S);
-    m->done = true;
+    fiber_sleep_until(env_now_ns(m->world.env) + HALF_SECONDS * NS_PER_S);
 }
 
 static void half_idle(struct model *m, const struct options *o) {
@@ -193,7 +192,7 @@ static void aged(struct model *m, const struct options *o) {
 
 static struct volume_info lun_info(struct model *m) {
     struct volume_info info;
-    if (engine_volume_find(m->engine, "lun", &info) != OK) {
+    if (engine_volume_find(m->world.engine, "lun", &info) != OK) {
         model_die("the LUN", "it is gone");
     }
     return info;
@@ -202,14 +201,13 @@ static struct volume_info lun_info(struct model *m) {
 static void reorder_fiber(void *arg) {
     struct model *m = arg;
     struct errmsg e = {0};
-    if (engine_checkpoint(m->engine) != OK ||
-        engine_volume_reorder(m->engine, "lun", false, &e) != OK) {
+    if (engine_checkpoint(m->world.engine) != OK ||
+        engine_volume_reorder(m->world.engine, "lun", false, &e) != OK) {
         model_die("reorder", e.text);
     }
     while (lun_info(m).reordering) {
-        fiber_sleep_until(env_now_ns(m->env) + NS_PER_S / 10);
+        fiber_sleep_until(env_now_ns(m->world.env) + NS_PER_S / 10);
     }
-    m->done = true;
 }
 
 static void read_all(struct model *m, const char *name) {
@@ -233,12 +231,12 @@ static void reorder(struct model *m, const struct options *o) {
     model_reimport(m);
     read_all(m, "overwritten at random");
     struct cost before = cost_read(m);
-    uint64_t start = env_now_ns(m->env);
+    uint64_t start = env_now_ns(m->world.env);
     m->stages = (struct stages){0};
     m->measuring = true;
     model_run(m, reorder_fiber);
     m->measuring = false;
-    double seconds = (double)(env_now_ns(m->env) - start) / 1e9;
+    double seconds = (double)(env_now_ns(m->world.env) - start) / 1e9;
     struct cost after = cost_read(m);
     double piece = (double)o->window_bytes * (double)o->dirty_bytes / 2 / (double)o->lun_bytes;
     printf("reorder: %.1f s of virtual time, %.1f MB/s; a TiB at that rate: %.1f h; pieces of %.0f "
@@ -348,7 +346,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     struct model *m = MEM_NEW(struct model);
-    m->result = MEM_NEW(struct load_result);
+    m->result = MEM_NEW(struct model_load_result);
     if (is_chosen(&o, "amplify")) {
         amplify(m, &o);
     }

@@ -131,15 +131,15 @@ static void disks_remove(struct bench *b) {
 
 /* ---- runs ---- */
 
-static struct load_options load_of(struct bench *b, const struct test *t) {
-    return (struct load_options){.env = b->env,
-                                 .engine = b->engine,
-                                 .volume_id = b->volume,
-                                 .volume_bytes = b->lun_bytes,
-                                 .op = t->op,
-                                 .request_bytes = t->request_bytes,
-                                 .depth = t->depth,
-                                 .random = t->random};
+static struct model_load load_of(struct bench *b, const struct test *t) {
+    return (struct model_load){.door = engine_door(b->engine),
+                               .volume_id = b->volume,
+                               .span_bytes = b->lun_bytes,
+                               .op = t->op,
+                               .request_bytes = t->request_bytes,
+                               .depth = t->depth,
+                               .random = t->random,
+                               .noise = true};
 }
 
 static void perf_tell(const struct bench *b, const char *what) {
@@ -152,15 +152,15 @@ static void perf_tell(const struct bench *b, const char *what) {
 }
 
 static void test_run(struct bench *b, const struct test *t) {
-    struct load_options o = load_of(b, t);
-    struct load_result *r = MEM_NEW(struct load_result);
+    struct model_load o = load_of(b, t);
+    struct model_load_result *r = MEM_NEW(struct model_load_result);
     struct activity before, after;
     char labels[160];
     o.time_ns = (uint64_t)(b->seconds * 1e9);
     activity_read(b->engine, &before);
     perf_tell(b, "enable\n");
     double cpu = cpu_seconds();
-    load_run(&o, r);
+    model_load_run(&o, r);
     cpu = cpu_seconds() - cpu;
     perf_tell(b, "disable\n");
     activity_read(b->engine, &after);
@@ -201,10 +201,10 @@ static void bench_fiber(void *arg) {
         die("no pool", &e);
     }
     pin_kernel_workers(b->cpu);
-    struct load_options fill = load_of(b, &tests[2]);
-    struct load_result *filled = MEM_NEW(struct load_result);
+    struct model_load fill = load_of(b, &tests[2]);
+    struct model_load_result *filled = MEM_NEW(struct model_load_result);
     fill.requests = b->lun_bytes / fill.request_bytes;
-    load_run(&fill, filled);
+    model_load_run(&fill, filled);
     if (filled->failed > 0 || engine_checkpoint(b->engine) != OK) {
         (void)fprintf(stderr, "engine_bench: filling the LUN: %s\n",
                       error_text(filled->first_error));

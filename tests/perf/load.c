@@ -4,140 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "base/math.h"
 #include "base/mem.h"
-#include "env/fiber.h"
-
-/* ---- latencies ---- */
-
-static uint32_t bucket_of(uint64_t ns) {
-    if (ns < SPREAD_SUB) {
-        return (uint32_t)ns;
-    }
-    uint32_t octave = 63 - (uint32_t)__builtin_clzll(ns);
-    uint32_t sub = (uint32_t)(ns >> (octave - 4)) & (SPREAD_SUB - 1);
-    return (octave - 3) * SPREAD_SUB + sub;
-}
-
-static uint64_t bucket_end(uint32_t bucket) {
-    if (bucket < SPREAD_SUB) {
-        return bucket;
-    }
-    uint32_t octave = bucket / SPREAD_SUB + 3;
-    return ((uint64_t)(SPREAD_SUB + bucket % SPREAD_SUB + 1) << (octave - 4)) - 1;
-}
-
-void spread_add(struct spread *s, uint64_t ns) {
-    s->count++;
-    s->sum_ns += ns;
-    s->worst_ns = MAX(s->worst_ns, ns);
-    s->bucket[bucket_of(ns)]++;
-}
-
-uint64_t spread_at(const struct spread *s, uint32_t per_mille) {
-    uint64_t wanted = div_round_up(s->count * per_mille, 1000), seen = 0;
-    for (uint32_t i = 0; i < SPREAD_BUCKETS; i++) {
-        seen += s->bucket[i];
-        if (seen >= wanted && seen > 0) {
-            return MIN(bucket_end(i), s->worst_ns);
-        }
-    }
-    return s->worst_ns;
-}
-
-/* ---- loads ---- */
-
-struct load {
-    const struct load_options *o;
-    struct load_result *result;
-    struct fiber *waiter;
-    struct rng rng;
-    uint64_t at; /* sequential: the next offset */
-    uint64_t started, end_ns, sent;
-    uint32_t in_flight;
-};
-
-struct slot {
-    struct volume_request request;
-    struct load *load;
-    uint64_t sent_ns;
-    struct iovec iov;
-};
-
-static void slot_done(struct volume_request *request);
-
-static void slot_send(struct slot *s, uint64_t now) {
-    struct load *l = s->load;
-    uint64_t places = l->o->volume_bytes / l->o->request_bytes;
-    uint64_t offset = 0;
-    if (l->o->random) {
-        offset = rng_below(&l->rng, places) * l->o->request_bytes;
-    } else {
-        offset = l->at;
-        l->at = (l->at + l->o->request_bytes) % (places * l->o->request_bytes);
-    }
-    if (l->o->op == VOLUME_WRITE && !l->o->zeroes) {
-        memcpy(s->iov.iov_base, &l->sent, sizeof(l->sent)); /* no two alike */
-    }
-    s->request = (struct volume_request){.client = l->o->env,
-                                         .door = engine_door(l->o->engine),
-                                         .volume_id = l->o->volume_id,
-                                         .op = l->o->op,
-                                         .offset_bytes = offset,
-                                         .length_bytes = l->o->request_bytes,
-                                         .iov = &s->iov,
-                                         .iov_count = 1,
-                                         .done = slot_done};
-    s->sent_ns = now;
-    l->sent++;
-    l->in_flight++;
-    volume_submit(&s->request);
-}
-
-static void slot_done(struct volume_request *request) {
-    struct slot *s = CONTAINER_OF(request, struct slot, request);
-    struct load *l = s->load;
-    struct load_result *r = l->result;
-    uint64_t now = env_now_ns(l->o->env);
-    l->in_flight--;
-    r->requests++;
-    r->bytes += request->length_bytes;
-    spread_add(&r->spread, now - s->sent_ns);
-    if (request->status != OK) {
-        r->first_error = r->failed++ == 0 ? request->status : r->first_error;
-    }
-    if (now < l->end_ns && (l->o->requests == 0 || l->sent < l->o->requests) && r->failed == 0) {
-        slot_send(s, now);
-    } else if (l->in_flight == 0) {
-        r->elapsed_ns = now - l->started;
-        fiber_wake(l->waiter);
-    }
-}
-
-void load_run(const struct load_options *o, struct load_result *ret_result) {
-    struct load l = {.o = o, .result = ret_result, .waiter = fiber_self()};
-    struct slot *slots = MEM_NEW_ARRAY(struct slot, o->depth);
-    uint8_t *memory = mem_alloc((size_t)o->depth * o->request_bytes);
-    *ret_result = (struct load_result){0};
-    rng_init(&l.rng, o->seed + 1);
-    if (!o->zeroes) {
-        rng_fill(&l.rng, memory, (size_t)o->depth * o->request_bytes);
-    }
-    l.started = env_now_ns(o->env);
-    l.end_ns = o->time_ns == 0 ? UINT64_MAX : l.started + o->time_ns;
-    for (uint32_t i = 0; i < o->depth && (o->requests == 0 || l.sent < o->requests); i++) {
-        slots[i].load = &l;
-        slots[i].iov = (struct iovec){.iov_base = memory + (size_t)i * o->request_bytes,
-                                      .iov_len = o->request_bytes};
-        slot_send(&slots[i], l.started);
-    }
-    while (l.in_flight > 0) {
-        fiber_park();
-    }
-    mem_free(memory);
-    mem_free(slots);
-}
 
 /* ---- activity ---- */
 
@@ -192,14 +60,15 @@ static double mb(uint64_t bytes) {
     return (double)bytes / 1e6;
 }
 
-void figure_print(FILE *out, bool json, const char *labels, const struct load_result *r,
+void figure_print(FILE *out, bool json, const char *labels, const struct model_load_result *r,
                   const struct activity *a, double cpu_seconds) {
     double seconds = MAX((double)r->elapsed_ns / 1e9, 1e-9);
     double iops = (double)r->requests / seconds, mb_s = mb(r->bytes) / seconds;
-    double us[] = {(double)r->spread.sum_ns / 1e3 / (double)MAX(r->spread.count, (uint64_t)1),
-                   (double)spread_at(&r->spread, 500) / 1e3,
-                   (double)spread_at(&r->spread, 990) / 1e3,
-                   (double)spread_at(&r->spread, 999) / 1e3, (double)r->spread.worst_ns / 1e3};
+    const struct bench_histogram *h = &r->latencies;
+    double us[] = {(double)h->sum_ns / 1e3 / (double)MAX(h->count, (uint64_t)1),
+                   (double)bench_histogram_quantile_ns(h, 0.5) / 1e3,
+                   (double)bench_histogram_quantile_ns(h, 0.99) / 1e3,
+                   (double)bench_histogram_quantile_ns(h, 0.999) / 1e3, (double)h->worst_ns / 1e3};
     if (json) {
         fprintf(out, "{");
         labels_print_json(out, labels);

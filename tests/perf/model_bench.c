@@ -44,7 +44,7 @@ static void sequential(struct model *m, const char *name, enum volume_op op) {
 
 static void leaves_cached(struct model *m, const char *name) {
     struct engine_counters c;
-    engine_counters(m->engine, &c);
+    engine_counters(m->world.engine, &c);
     uint64_t all = c.tree_nodes * m->geometry.node_blocks * BLOCK_BYTES;
     uint64_t before = m->limits.node_cache_bytes;
     char more[64];
@@ -59,7 +59,7 @@ static void leaves_cached(struct model *m, const char *name) {
 
 static uint64_t dirty_now(struct model *m) {
     struct engine_status *st = mem_alloc(sizeof(*st));
-    engine_status(m->engine, st);
+    engine_status(m->world.engine, st);
     uint64_t dirty = st->dirty_bytes;
     mem_free(st);
     return dirty;
@@ -67,14 +67,14 @@ static uint64_t dirty_now(struct model *m) {
 
 /* Cuts the power when there is as much dirty data as there was at most in a minute before. */
 static void power_cut(struct model *m) {
-    uint64_t most = 0, dirty = 0, start = env_now_ns(m->env);
+    uint64_t most = 0, dirty = 0, start = env_now_ns(m->world.env);
     m->load = model_load_of(m, VOLUME_WRITE, 4096, 256, true);
-    m->done = false;
-    struct mem_scope *outer = mem_scope_enter(&m->scope);
-    fiber_start(m->env, model_load_fiber, m);
+    m->world.done = false;
+    struct mem_scope *outer = mem_scope_enter(&m->world.scope);
+    fiber_start(m->world.env, model_load_fiber, m);
     for (;;) {
-        uint64_t now = env_now_ns(m->env);
-        (void)env_sim_run_until(m->env, now + 5 * NS_PER_MS, model_is_done, m);
+        uint64_t now = env_now_ns(m->world.env);
+        (void)env_sim_run_until(m->world.env, now + 5 * NS_PER_MS, NULL, NULL);
         dirty = dirty_now(m);
         bool peak = dirty * 100 >= m->limits.dirty_bytes * 98 || dirty * 100 >= most * 98;
         if (now > start + 60 * NS_PER_S && peak) {
@@ -83,11 +83,11 @@ static void power_cut(struct model *m) {
         most = MAX(most, dirty);
     }
     mem_scope_enter(outer);
-    env_sim_power_cut(m->env);
-    mem_scope_drop(&m->scope);
-    start = env_now_ns(m->env);
+    env_sim_power_cut(m->world.env);
+    mem_scope_drop(&m->world.scope);
+    start = env_now_ns(m->world.env);
     model_run(m, model_import_fiber);
-    double took = (double)(env_now_ns(m->env) - start) / 1e9;
+    double took = (double)(env_now_ns(m->world.env) - start) / 1e9;
     printf(m->json ? "{\"test\": \"import-after-cut\", \"factor\": \"%u\", \"seconds\": %.3f, "
                      "\"dirty_mb\": %.2f, \"limit_mb\": %.2f}\n"
                    : "test=import-after-cut factor=%u\n    %.2f s of virtual time, %.1f MB were "
@@ -156,9 +156,9 @@ static void leaves(struct model *m) {
             m->load.seed = (uint64_t)time;
             model_run(m, model_load_fiber);
             model_reimport(m);
-            m->load.engine = m->engine;
+            m->load.door = engine_door(m->world.engine);
         }
-        engine_counters(m->engine, &c);
+        engine_counters(m->world.engine, &c);
         double each = (double)(c.tree_nodes * 16384) / (double)blocks;
         printf(m->json ? "{\"test\": \"leaves\", \"lun_gib\": %.2f, \"overwritten\": %d, "
                          "\"bytes_a_block\": %.3f, \"nodes\": %" PRIu64 ", \"gib_a_tib\": %.3f}\n"
@@ -194,7 +194,7 @@ int main(int argc, char **argv) {
     m->tests = "all";
     m->real_dirty_bytes = 256 << 20;
     m->leaves_lun_bytes = 2ull << 30;
-    m->result = MEM_NEW(struct load_result);
+    m->result = MEM_NEW(struct model_load_result);
     int c;
     bool good = true;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {

@@ -34,12 +34,11 @@ static void stages_note(struct stages *s, const char *stage, uint64_t now) {
     }
 }
 
-bool model_is_done(void *ctx) {
+void model_look(void *ctx) {
     struct model *m = ctx;
-    if (m->engine != NULL && m->measuring) {
-        stages_note(&m->stages, engine_stage(m->engine), env_now_ns(m->env));
+    if (m->world.engine != NULL && m->measuring) {
+        stages_note(&m->stages, engine_stage(m->world.engine), env_now_ns(m->world.env));
     }
-    return m->done;
 }
 
 void model_stages_print(const struct stages *s) {
@@ -59,21 +58,14 @@ static void trace_line(void *ctx, const char *line) {
 }
 
 void model_run(struct model *m, void (*fn)(void *arg)) {
-    m->done = false;
-    struct mem_scope *outer = mem_scope_enter(&m->scope);
-    fiber_start(m->env, fn, m);
-    enum sim_stop stop = env_sim_run_until(m->env, UINT64_MAX, model_is_done, m);
-    mem_scope_enter(outer);
-    if (stop != SIM_DONE) {
+    if (model_world_run(&m->world, fn, m) != OK) {
         model_die("the model", "nothing left to happen");
     }
 }
 
 static void import(struct model *m) {
     struct errmsg e = {0};
-    struct engine_import_options options = {.pool = {.paths = m->paths, .path_count = MODEL_DISKS},
-                                            .limits = m->limits};
-    if (engine_import(m->env, &options, NULL, NULL, &m->engine, &e) != OK) {
+    if (model_world_import(&m->world, &m->limits, &e) != OK) {
         model_die("import", e.text);
     }
 }
@@ -81,61 +73,48 @@ static void import(struct model *m) {
 void model_import_fiber(void *arg) {
     struct model *m = arg;
     import(m);
-    m->done = true;
 }
 
 void model_load_fiber(void *arg) {
     struct model *m = arg;
-    load_run(&m->load, m->result);
-    m->done = true;
+    model_load_run(&m->load, m->result);
 }
 
-struct load_options model_load_of(struct model *m, enum volume_op op, uint32_t bytes,
-                                  uint32_t depth, bool random) {
-    return (struct load_options){.env = m->env,
-                                 .engine = m->engine,
-                                 .volume_id = m->volume,
-                                 .volume_bytes = m->lun_bytes,
-                                 .op = op,
-                                 .request_bytes = bytes,
-                                 .depth = depth,
-                                 .random = random,
-                                 .zeroes = true};
+struct model_load model_load_of(struct model *m, enum volume_op op, uint32_t bytes, uint32_t depth,
+                                bool random) {
+    return (struct model_load){.door = engine_door(m->world.engine),
+                               .volume_id = m->world.volume,
+                               .span_bytes = m->lun_bytes,
+                               .op = op,
+                               .request_bytes = bytes,
+                               .depth = depth,
+                               .random = random};
 }
 
 static void birth_fiber(void *arg) {
     struct model *m = arg;
     struct errmsg e = {0};
-    struct pool_options create = {.name = "model",
-                                  .paths = m->paths,
-                                  .path_count = MODEL_DISKS,
-                                  .geometry = m->geometry,
-                                  .force = true};
-    struct volume_options volume = {
-        .name = "lun", .size_bytes = m->lun_bytes, .profile = m->profile};
-    if (engine_create_pool(m->env, &create, &e) != OK) {
+    if (model_world_create(&m->world, &m->geometry, &e) != OK) {
         model_die("create", e.text);
     }
     import(m);
-    if (engine_volume_create(m->engine, &volume, &m->volume, &e) != OK) {
+    if (model_world_add_volume(&m->world, m->lun_bytes, m->profile, &e) != OK) {
         model_die("volume", e.text);
     }
     m->load = model_load_of(m, VOLUME_WRITE, 512 << 10, 16, false);
     m->load.requests = m->lun_bytes / m->load.request_bytes;
-    load_run(&m->load, m->result);
-    if (m->result->failed > 0 || engine_checkpoint(m->engine) != OK) {
+    model_load_run(&m->load, m->result);
+    if (m->result->failed > 0 || engine_checkpoint(m->world.engine) != OK) {
         model_die("filling the LUN", error_text(m->result->first_error));
     }
-    m->done = true;
 }
 
 static void close_fiber(void *arg) {
     struct model *m = arg;
     struct errmsg e = {0};
-    if (engine_close(m->engine, false, env_now_ns(m->env) + 600 * NS_PER_S, &e) != OK) {
+    if (engine_close(m->world.engine, false, env_now_ns(m->world.env) + 600 * NS_PER_S, &e) != OK) {
         model_die("close", e.text);
     }
-    m->done = true;
 }
 
 void model_reimport(struct model *m) {
@@ -149,19 +128,14 @@ void model_birth(struct model *m, const char *disk, uint64_t disk_bytes) {
         options.trace = trace_line;
         options.trace_owner = m;
     }
-    m->env = env_sim_new(&options);
-    mem_scope_init(&m->scope);
+    model_world_init(&m->world, &options);
+    m->world.look = model_look;
+    m->world.owner = m;
     for (uint32_t i = 0; i < MODEL_DISKS; i++) {
         struct errmsg e = {0};
-        struct sim_disk *added;
-        struct sim_disk_options o = {.model = disk,
-                                     .path = m->path[i],
-                                     .size_bytes = disk_bytes,
-                                     .scale = m->factor,
-                                     .cache_off = true};
-        (void)snprintf(m->path[i], sizeof(m->path[i]), "disk%u", i);
-        m->paths[i] = m->path[i];
-        if (env_sim_disk_add(m->env, &o, &added, &e) != OK) {
+        const struct sim_disk_options like = {
+            .model = disk, .size_bytes = disk_bytes, .scale = m->factor, .cache_off = true};
+        if (model_world_set_disk(&m->world, i, &like, &e) != OK) {
             model_die("disks", e.text);
         }
     }
@@ -169,19 +143,18 @@ void model_birth(struct model *m, const char *disk, uint64_t disk_bytes) {
 }
 
 void model_death(struct model *m) {
-    mem_scope_drop(&m->scope);
-    env_sim_free(m->env);
+    model_world_drop(&m->world);
 }
 
 void model_figure(struct model *m, const char *name, const char *more) {
     struct activity before, after;
     char labels[200];
-    activity_read(m->engine, &before);
+    activity_read(m->world.engine, &before);
     m->stages = (struct stages){0};
     m->measuring = true;
     model_run(m, model_load_fiber);
     m->measuring = false;
-    activity_read(m->engine, &after);
+    activity_read(m->world.engine, &after);
     after = activity_since(&after, &before);
     (void)snprintf(labels, sizeof(labels), "test=%s factor=%u disks=6-hdd profile=%s%s", name,
                    m->factor, profile_name(m->profile), more);

@@ -4,7 +4,7 @@
 #ifndef HOLDFAST_PERF_MODEL_RIG_H
 #define HOLDFAST_PERF_MODEL_RIG_H
 
-#include "env/sim/sim.h"
+#include "bench/model_world.h"
 #include "load.h"
 
 enum { STAGES_MAX = 16, MODEL_DISKS = 6 };
@@ -23,32 +23,27 @@ struct model {
     uint64_t real_dirty_bytes, leaves_lun_bytes;
     bool json, measuring;
     FILE *trace; /* every I/O while something is measured */
-    struct env *env;
-    struct mem_scope scope;
-    struct engine *engine;
+    struct model_world world;
     struct engine_limits limits;
     struct geometry geometry;
-    char path[MODEL_DISKS][16];
-    const char *paths[MODEL_DISKS];
     enum profile profile;
-    uint64_t lun_bytes, volume;
-    bool done;
-    struct load_options load;
-    struct load_result *result;
+    uint64_t lun_bytes;
+    struct model_load load;
+    struct model_load_result *result;
     int status;
 };
 
 _Noreturn void model_die(const char *what, const char *why);
-bool model_is_done(void *model);
-/* Runs the fiber until it sets m->done. */
+void model_look(void *model); /* notes the stage the engine is in */
+/* Runs the fiber to its end. */
 void model_run(struct model *m, void (*fn)(void *arg));
 void model_import_fiber(void *model);
 /* The pool, imported, with its LUN filled in order. `disk`: a model of env/sim. */
 void model_birth(struct model *m, const char *disk, uint64_t disk_bytes);
 void model_reimport(struct model *m);
 void model_death(struct model *m);
-struct load_options model_load_of(struct model *m, enum volume_op op, uint32_t bytes,
-                                  uint32_t depth, bool random);
+struct model_load model_load_of(struct model *m, enum volume_op op, uint32_t bytes, uint32_t depth,
+                                bool random);
 void model_load_fiber(void *model);                   /* m->load, into *m->result */
 void model_stages_print(const struct stages *stages); /* of m->stages, while m->measuring */
 /* The load, measured and printed under a name; `more`: labels, each with a space before it. */

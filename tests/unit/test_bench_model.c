@@ -58,15 +58,15 @@ static double figure_of(const struct model_options *o, enum model_system system,
 static void every_disk_is_like_its_data_sheet(void **state) {
     (void)state;
     for (uint32_t i = 0; bench_disk_at(i) != NULL; i++) {
-        const struct bench_disk *disk = bench_disk_at(i);
-        struct model_options o = options_of(disk->model.name, PROFILE_SINGLE, "local");
+        const struct sim_model *disk = bench_disk_at(i);
+        struct model_options o = options_of(disk->name, PROFILE_SINGLE, "local");
         o.link.command_ns = 0;
         o.depth = 1;
         o.factor = 256;
-        o.seconds = disk->model.rotational ? 60 : 1;
-        o.span_bytes = disk->model.capacity_bytes;
+        o.seconds = disk->rotational ? 60 : 1;
+        o.span_bytes = disk->capacity_bytes;
         within(figure_of(&o, MODEL_BARE, MODEL_RAND_READ_4K), disk->sheet_read_iops, 10);
-        assert_ptr_equal(bench_disk_find(disk->model.name), disk);
+        assert_ptr_equal(bench_disk_find(disk->name), disk);
     }
     assert_null(bench_disk_find("hdd"));
 }
@@ -302,9 +302,9 @@ static void a_lost_disk_costs_reads(void **state) {
     o.factor = 32;
     o.seconds = 1;
     for (int system = MODEL_HOLDFAST; system <= MODEL_CLASSIC; system++) {
-        o.degraded = false;
+        o.state = MODEL_WHOLE;
         double whole = figure_of(&o, (enum model_system)system, MODEL_RAND_READ_4K);
-        o.degraded = true;
+        o.state = MODEL_DEGRADED;
         double degraded = figure_of(&o, (enum model_system)system, MODEL_RAND_READ_4K);
         expect(degraded / whole, 0.3, 0.95);
     }
@@ -313,6 +313,64 @@ static void a_lost_disk_costs_reads(void **state) {
     struct errmsg why = {0};
     assert_int_equal(model_run(&o, MODEL_HOLDFAST, &document, &why), ERR_INVALID);
     assert_non_null(strstr(why.text, "raid0 does not bear"));
+}
+
+static double value_of(const struct bench_document *document, enum model_test test) {
+    const struct bench_result *result = model_result(document, test);
+    assert_non_null(result);
+    return result->value;
+}
+
+/* A disk is lost and replaced beside each corner: reads go on, slower, and it becomes whole. */
+static void a_rebuild_runs_beside_the_corners(void **state) {
+    (void)state;
+    struct model_options o = options_of("4x hdd-7200-2tb", PROFILE_RAID5, "2x1gbe");
+    o.span_bytes = 2ull << 30;
+    o.factor = 32;
+    o.seconds = 4;
+    o.tests = (1u << MODEL_RAND_READ_4K) | (1u << MODEL_SEQ_WRITE_512K) |
+              (1u << MODEL_READ_OVERWRITTEN) | (1u << MODEL_WRITE_AGED);
+    for (int system = MODEL_HOLDFAST; system <= MODEL_CLASSIC; system++) {
+        struct bench_document whole, rebuilding;
+        o.state = MODEL_WHOLE;
+        o.tests &= ~((1u << MODEL_READ_OVERWRITTEN) | (1u << MODEL_WRITE_AGED));
+        assert_int_equal(model_run(&o, (enum model_system)system, &whole, NULL), OK);
+        assert_null(model_result(&whole, MODEL_REBUILD));
+        o.state = MODEL_REBUILDING;
+        o.tests |= (1u << MODEL_READ_OVERWRITTEN) | (1u << MODEL_WRITE_AGED);
+        assert_int_equal(model_run(&o, (enum model_system)system, &rebuilding, NULL), OK);
+        assert_int_equal(rebuilding.result_count, 3); /* only corners, and how fast it went */
+        expect(value_of(&rebuilding, MODEL_RAND_READ_4K) / value_of(&whole, MODEL_RAND_READ_4K),
+               0.3, 0.97);
+        expect(value_of(&rebuilding, MODEL_REBUILD), 1, 0.5 * 134);
+        assert_int_equal(model_result(&rebuilding, MODEL_REBUILD)->run_count, 2);
+        assert_non_null(strstr(rebuilding.target.address, ", rebuilding"));
+        bench_document_done(&whole);
+        bench_document_done(&rebuilding);
+    }
+    o.profile = PROFILE_RAID0;
+    struct bench_document document;
+    assert_int_equal(model_run(&o, MODEL_HOLDFAST, &document, NULL), ERR_INVALID);
+}
+
+/* What random overwrites cost sequential reads, a reordering gives back. */
+static void a_reordering_gives_back_what_overwriting_took(void **state) {
+    (void)state;
+    struct model_options o = options_of("4x hdd-7200-2tb", PROFILE_RAID5, "2x1gbe");
+    struct bench_document document;
+    o.span_bytes = 2ull << 30;
+    o.factor = 32;
+    o.seconds = 2;
+    o.tests =
+        (1u << MODEL_SEQ_READ_512K) | (1u << MODEL_READ_OVERWRITTEN) | (1u << MODEL_READ_REORDERED);
+    assert_int_equal(model_run(&o, MODEL_HOLDFAST, &document, NULL), OK);
+    double fresh = value_of(&document, MODEL_SEQ_READ_512K);
+    expect(value_of(&document, MODEL_READ_OVERWRITTEN) / fresh, 0.02, 0.7);
+    expect(value_of(&document, MODEL_READ_REORDERED) / fresh, 0.85, 1.1);
+    bench_document_done(&document);
+    assert_int_equal(model_run(&o, MODEL_CLASSIC, &document, NULL), OK);
+    assert_null(model_result(&document, MODEL_READ_REORDERED));
+    bench_document_done(&document);
 }
 
 static void what_cannot_be_is_refused(void **state) {
@@ -341,6 +399,8 @@ int main(void) {
         cmocka_unit_test(reading_without_a_disk_reads_all_others),
         cmocka_unit_test(models_are_deterministic),
         cmocka_unit_test(a_lost_disk_costs_reads),
+        cmocka_unit_test(a_rebuild_runs_beside_the_corners),
+        cmocka_unit_test(a_reordering_gives_back_what_overwriting_took),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

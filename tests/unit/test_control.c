@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "bench/result.h"
 #include "control/answer.h"
 #include "control/lun.h"
 #include "control/routes.h"
@@ -458,6 +459,64 @@ static void pools_volumes_and_luns(void **state) {
     expect(world, OK, "GET", volumes, NULL, "\"volumes\":[]");
 }
 
+/* The answer of a job that has ended. */
+static json_t *measured(struct world *world) {
+    json_t *answer = NULL;
+    struct errmsg why = {0};
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(client_call(world->args, "GET", "/v1/bench", NULL, &answer, &why), OK);
+        if (json_is_false(json_object_get(answer, "running"))) {
+            return answer;
+        }
+        json_decref(answer);
+        (void)usleep(10000);
+    }
+    fail();
+    return NULL;
+}
+
+static void volumes_are_measured_one_at_a_time(void **state) {
+    struct world *world = *state;
+    const char *bench = "/v1/pools/tank/volumes/vm/bench";
+    static const char brief[] = "{\"workload\":\"mixed\",\"queue_depths\":[{\"depth\":2}],"
+                                "\"seconds\":1,\"ramp_seconds\":0,\"runs\":1}";
+    make_pool(world);
+    expect(world, OK, "POST", "/v1/pools/tank/volumes", "{\"name\":\"vm\",\"size_bytes\":2097152}",
+           "vm");
+    expect(world, ERR_NOT_FOUND, "GET", "/v1/bench", NULL, "no volume has been measured");
+    expect(world, ERR_NOT_FOUND, "POST", "/v1/bench/stop", NULL, "no volume is being measured");
+    expect(world, ERR_NOT_FOUND, "POST", "/v1/pools/tank/volumes/no/bench", brief, "no volume no");
+    expect(world, ERR_INVALID, "POST", bench, "{\"workload\":\"tea\"}", "workload");
+    expect(world, ERR_UNSUPPORTED, "POST", bench,
+           "{\"job_lines\":[{\"line\":\"[a]\"},{\"line\":\"x=1\"}]}", "line 2");
+    expect(world, ERR_INVALID, "POST", bench, "{\"during\":\"lunch\"}", "degraded or rebuild");
+    expect(world, ERR_RANGE, "POST", bench, "{\"queue_depths\":[{\"depth\":0}]}", "depth");
+
+    expect(world, OK, "POST", bench, brief, "\"running\":true");
+    expect(world, ERR_BUSY, "POST", bench, brief, "one at a time");
+    expect(world, ERR_BUSY, "DELETE", "/v1/pools/tank/volumes/vm", NULL, "being measured");
+    expect(world, ERR_BUSY, "POST", "/v1/pools/tank/export", NULL, "being measured");
+    json_t *answer = measured(world);
+    assert_null(json_object_get(answer, "error"));
+    struct bench_document document;
+    assert_int_equal(bench_document_from_json(json_object_get(answer, "result"), &document, NULL),
+                     OK);
+    assert_int_equal(document.result_count, 1);
+    assert_true(document.results[0].value > 0 && document.settings.complete);
+    assert_string_equal(document.target.address, "volume:tank/vm");
+    bench_document_done(&document);
+    json_decref(answer);
+
+    /* Stopped; and what cannot be done is told at the end. */
+    expect(world, OK, "POST", bench, "{\"seconds\":60,\"destroy_data\":true}", "\"job\":2");
+    expect(world, OK, "POST", "/v1/bench/stop", NULL, "\"job\":2");
+    answer = measured(world);
+    struct errmsg why = {0};
+    assert_int_equal(answer_read_error(answer, &why), ERR_CANCELLED);
+    json_decref(answer);
+    expect(world, OK, "DELETE", "/v1/pools/tank/volumes/vm", NULL, "deleted");
+}
+
 static void chap_records_survive_and_refuse(void **state) {
     (void)state;
     struct chap_record record = {"alice", "a secret of alice", "us", "a secret of ours"}, back;
@@ -824,6 +883,7 @@ int main(void) {
         cmocka_unit_test(lun_records_survive_and_refuse),
         cmocka_unit_test(chap_records_survive_and_refuse),
         SERVICE_TEST(pools_volumes_and_luns),
+        SERVICE_TEST(volumes_are_measured_one_at_a_time),
         SERVICE_TEST(disks_of_a_pool),
         SERVICE_TEST(access_lists_and_chap),
         SERVICE_TEST(configurations_have_secrets_only_when_asked),

@@ -132,6 +132,57 @@ static void remove_and_replace(struct rig *r) {
     verify_all(r);
 }
 
+static void wait_until_whole(struct rig *r) {
+    for (int i = 0; i < 600 && (engine_status(r->engine, r->status), !r->status->rebuild.whole);
+         i++) {
+        fiber_sleep_until(env_now_ns(r->env) + 20 * NS_PER_MS);
+    }
+    assert_true(r->status->rebuild.whole);
+}
+
+/* A disk is taken out for a while, and what is not redundant keeps it. Four disks, one a spare. */
+static void take_out_and_back(struct rig *r) {
+    struct errmsg e = {0};
+    const struct engine_disk_status *disk;
+    uint32_t member = disk_at(r, r->paths[2])->member;
+    struct volume_options single = {.name = "s", .size_bytes = 1 << 20, .profile = PROFILE_SINGLE};
+    uint64_t id;
+    must(engine_volume_create(r->engine, &single, &id, &e), &e);
+    assert_int_equal(engine_disk_fail(r->engine, member, 60 * NS_PER_S, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "without redundancy"));
+    must(engine_volume_delete(r->engine, "s", &e), &e);
+    assert_int_equal(engine_checkpoint(r->engine), OK);
+    assert_int_equal(engine_disk_fail(r->engine, 77, 0, &e), ERR_NOT_FOUND);
+
+    must(engine_disk_fail(r->engine, member, 3600 * NS_PER_S, &e), &e);
+    assert_int_equal(engine_checkpoint(r->engine), OK);
+    disk = disk_at(r, r->paths[2]);
+    assert_int_equal(disk->state, MEMBER_MISSING);
+    assert_string_equal(r->status->health, "degraded");
+    assert_non_null(strstr(disk->why, "on request"));
+    assert_false(r->status->rebuild.whole);
+    assert_in_range(r->status->rebuild.grace_s, 3500, 3601);
+    verify_all(r);
+    write_all(r, 3);
+    fiber_sleep_until(env_now_ns(r->env) + 6 * NS_PER_S); /* nobody fetches it back by itself */
+    assert_int_equal(disk_at(r, r->paths[2])->state, MEMBER_MISSING);
+    uint32_t other = disk_at(r, r->paths[3])->member; /* one is out already */
+    assert_int_equal(engine_disk_fail(r->engine, other, 0, &e), ERR_INVALID);
+    must(engine_disk_return(r->engine, member, r->paths[2], &e), &e);
+    wait_until_whole(r);
+    assert_int_equal(disk_at(r, r->paths[2])->state, MEMBER_IN_SYNC);
+    verify_all(r);
+
+    /* Not waited for: what it held is rebuilt, and it may still come back. */
+    must(engine_disk_fail(r->engine, member, 0, &e), &e);
+    wait_until_whole(r);
+    assert_int_equal(disk_at(r, r->paths[2])->state, MEMBER_MISSING);
+    verify_all(r);
+    must(engine_disk_return(r->engine, member, r->paths[2], &e), &e);
+    wait_until_whole(r);
+    verify_all(r);
+}
+
 static void life(void *arg) {
     struct rig *r = arg;
     struct errmsg e = {0};
@@ -169,6 +220,7 @@ static void life(void *arg) {
     assert_int_equal(disk_at(r, r->paths[4])->role, MEMBER_SPARE);
     assert_int_equal(disk_count(r), 4);
     verify_all(r);
+    take_out_and_back(r);
     must(engine_close(r->engine, true, env_now_ns(r->env) + 10 * NS_PER_S, &e), &e);
     r->ok = true;
     env_stop(r->env);

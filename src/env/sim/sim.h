@@ -21,6 +21,11 @@
 
 struct sim_model {
     const char *name, *what;
+    /* Of a product: whose data sheet, and what it says; NULL: figures of a class. And the 4 KiB
+     * random reads a second over the whole disk, one at a time, that follow from it: of a rotating
+     * disk, from average seek and half a turn. */
+    const char *source;
+    double sheet_read_iops;
     bool rotational;
     uint64_t capacity_bytes; /* of the real thing; see sim_disk_options.scale */
     uint32_t queue_depth;    /* commands the disk sees at once; others wait in front of it */
