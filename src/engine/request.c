@@ -143,12 +143,6 @@ static void ref_apply(struct log_entry *log, struct buf *row, size_t data_offset
     entry_applied(w);
 }
 
-static void nothing_apply(struct log_entry *log, struct buf *row, size_t data_offset) {
-    (void)log;
-    (void)row;
-    (void)data_offset;
-}
-
 /* The content of whole blocks as a scatter list over the request and completed edge blocks. */
 struct content {
     const struct iovec *iov;
@@ -229,9 +223,18 @@ static int write_inline(struct engine *e, struct volume *v, uint64_t block, uint
 struct announcement {
     struct log_entry log;
     struct record_segment record;
+    struct segment *segment; /* held by the row that waits to be referred to */
 };
 
-/* A log record that makes the segment known to a replay, unless something already does. */
+static void announced_apply(struct log_entry *entry, struct buf *row, size_t data_offset) {
+    (void)row;
+    (void)data_offset;
+    CONTAINER_OF(entry, struct announcement, log)->segment->announced = true;
+}
+
+/* A log record that makes the segment known to a replay, unless something already does: a record
+ * that is only under way may still fail for want of room, so others have one of their own; a replay
+ * takes the first. */
 static void announce(struct engine *e, struct segment *s, struct announcement *a) {
     a->log.done = true;
     a->log.result = OK;
@@ -244,8 +247,8 @@ static void announce(struct engine *e, struct segment *s, struct announcement *a
                                 .header = &a->record,
                                 .header_bytes = sizeof(a->record),
                                 .patient = true,
-                                .apply = nothing_apply};
-    s->announced = true;
+                                .apply = announced_apply};
+    a->segment = s;
     log_start(e->log, &a->log);
 }
 
