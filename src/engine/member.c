@@ -8,9 +8,8 @@
  *     replace  add, then remove: what the old disk still gives is copied from it
  *     spare    a member that holds nothing; when columns of a lost disk find no place it becomes a
  *              normal one
- *     fail     a member is expelled although nothing is wrong with it, for as long as somebody
- * wants to see what the pool does without it; only if the pool can spare it return   a missing
- * member that is there again, and has not failed, is taken back
+ *     fail     a member is expelled although nothing is wrong with it, if the pool can spare it
+ *     return   a missing member that is there again, and has not failed, is taken back
  *
  * Roles are in the superblock, so all of that goes on after a crash (pool/member.c has the steps).
  * One change at a time (the lock `members`). */
