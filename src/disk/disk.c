@@ -282,36 +282,7 @@ uint64_t disk_hedge_ns(const struct disk *disk, enum env_io_op op, bool durable,
     return ns == 0 ? UINT64_MAX : ns + backlog_ns(disk, env_now_ns(disk->env));
 }
 
-static void wait_for(struct disk *disk, struct disk_op *op) {
-    struct list *at = &disk->waiting;
-    while (at->prev != &disk->waiting &&
-           CONTAINER_OF(at->prev, struct disk_op, link)->deadline_ns > op->deadline_ns) {
-        at = at->prev;
-    }
-    list_insert_before(at, &op->link);
-    if (disk->timer.heap_index == 0 || disk->timer.at_ns > op->deadline_ns) {
-        env_timer_arm(disk->env, &disk->timer, op->deadline_ns);
-    }
-}
-
-/* What was begun before is not waited for any longer than what is begun now: a flush, and then a
- * superblock, would hold a checkpoint up for both their deadlines. */
-static void hurry(struct disk *disk) {
-    uint64_t until_ns = env_now_ns(disk->env) + disk->deadline_ns / 2;
-    LIST_FOR_EACH_SAFE(link, &disk->waiting) {
-        struct disk_op *op = CONTAINER_OF(link, struct disk_op, link);
-        if (op->io->deadline_ns == 0 && op->deadline_ns > until_ns) {
-            op->deadline_ns = until_ns;
-            list_remove(&op->link);
-            wait_for(disk, op);
-        }
-    }
-}
-
 void disk_set_suspect(struct disk *disk, bool suspect) {
-    if (suspect && !disk->suspect) {
-        hurry(disk);
-    }
     disk->suspect = suspect;
 }
 
@@ -467,6 +438,18 @@ static void check_request(const struct disk *disk, const struct disk_io *io) {
     if (io->op != ENV_IO_DISCARD) {
         ASSERT_EQ(io->buf_offset % BLOCK_BYTES, 0);
         ASSERT(range_is_within(io->buf_offset, io->length_bytes, io->buf->bytes));
+    }
+}
+
+static void wait_for(struct disk *disk, struct disk_op *op) {
+    struct list *at = &disk->waiting;
+    while (at->prev != &disk->waiting &&
+           CONTAINER_OF(at->prev, struct disk_op, link)->deadline_ns > op->deadline_ns) {
+        at = at->prev;
+    }
+    list_insert_before(at, &op->link);
+    if (disk->timer.heap_index == 0 || disk->timer.at_ns > op->deadline_ns) {
+        env_timer_arm(disk->env, &disk->timer, op->deadline_ns);
     }
 }
 

@@ -147,8 +147,8 @@ struct disk_latency *disk_latency(struct disk *disk); /* to be faded by whoever 
 uint64_t disk_oldest_ns(const struct disk *disk); /* age of the oldest I/O that is not back, or 0 */
 
 /* To be avoided where there is another way. A suspect is so until it is none any more, and its I/Os
- * that name no deadline have half the time, those under way from now on: who must wait for it (a
- * checkpoint's flush) has waited before. A disk that is shunned is to be avoided for a while. */
+ * that name no deadline have half the time: who must wait for it (a checkpoint's flush) has waited
+ * before. A disk that is shunned is to be avoided for a while. */
 void disk_set_suspect(struct disk *disk, bool suspect);
 void disk_shun(struct disk *disk, uint64_t until_ns);
 bool disk_is_avoided(const struct disk *disk);

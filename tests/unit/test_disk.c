@@ -148,38 +148,6 @@ static void deadlines_expire_in_their_order(void **state) {
     end(&f);
 }
 
-static void a_suspect_is_waited_for_no_longer_than_what_it_is_asked_now(void **state) {
-    (void)state;
-    struct fixture f;
-    begin(&f, 4 * NS_PER_S, 0);
-    f.media->hang = true;
-    struct buf *b = buf_new(4096);
-    uint64_t start = f.fake.now_ns;
-    struct noted begun = noted(ENV_IO_READ, 0, 4096, b), asked = noted(ENV_IO_READ, 0, 4096, b);
-    struct noted old = noted(ENV_IO_READ, 0, 4096, b);
-    asked.io.deadline_ns = start + 6 * NS_PER_S; /* by its caller: that stays */
-    disk_submit(f.disk, &old.io);
-    fake_advance(&f.fake, start + 3 * NS_PER_S);
-    disk_submit(f.disk, &asked.io);
-    disk_submit(f.disk, &begun.io);
-    buf_unref(b);
-    disk_set_suspect(f.disk, true);
-    fake_advance(&f.fake, start + 4 * NS_PER_S); /* sooner anyway: not put off */
-    assert_int_equal(old.done, 1);
-    fake_advance(&f.fake, start + 5 * NS_PER_S - 1);
-    assert_int_equal(begun.done, 0);
-    fake_advance(&f.fake, start + 5 * NS_PER_S);
-    assert_int_equal(begun.done, 1);
-    assert_int_equal(begun.io.result, ERR_TIMEOUT);
-    assert_int_equal(asked.done, 0);
-    fake_advance(&f.fake, start + 6 * NS_PER_S);
-    assert_int_equal(asked.done, 1);
-    f.media->hang = false;
-    fake_release(&f.fake);
-    fake_settle(&f.fake);
-    end(&f);
-}
-
 static void a_disk_that_holds_too_much_answers_at_once(void **state) {
     (void)state;
     struct fixture f;
@@ -351,7 +319,6 @@ int main(void) {
         cmocka_unit_test(reads_what_it_wrote),
         cmocka_unit_test(a_deadline_cuts_off_and_keeps_the_buffer),
         cmocka_unit_test(deadlines_expire_in_their_order),
-        cmocka_unit_test(a_suspect_is_waited_for_no_longer_than_what_it_is_asked_now),
         cmocka_unit_test(a_disk_that_holds_too_much_answers_at_once),
         cmocka_unit_test(nothing_waits_for_an_abandoned_disk),
         cmocka_unit_test(closing_cancels_from_the_loop),
